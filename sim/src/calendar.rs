@@ -139,13 +139,7 @@ impl<E: Copy> Calendar<E> {
     /// The next event, if it happens today. Days are short, but events of one instant are all of one day.
     #[must_use]
     pub fn today(&self) -> Option<&Entry<E>> {
-        self.ahead(0)
-    }
-
-    /// An event some places after the next one, if it happens today.
-    #[must_use]
-    pub fn ahead(&self, places: usize) -> Option<&Entry<E>> {
-        self.today.len().checked_sub(1 + places).map(|at| &self.today[at])
+        self.today.last()
     }
 
     /// When the next event happens.

@@ -25,8 +25,6 @@ pub mod patterns;
     reason = "the trait `Port` has unsafe methods: a burst names its bytes by pointers, for sendmsg(2)"
 )]
 pub mod port;
-#[allow(unsafe_code, reason = "a prefetch is an intrinsic of the processor")]
-mod prefetch;
 pub mod queue;
 pub mod scenario;
 pub mod schemes;

@@ -215,7 +215,7 @@ impl Port {
     /// Counters since the start.
     pub(super) fn counters(&self, waiting: &Waiting) -> LinkCounters {
         let mut counters = waiting.queue.counters();
-        counters.offered += u64::from(self.passed);
+        counters.offered += self.passed;
         counters.offered_bytes += self.passed_bytes;
         counters
     }

@@ -9,7 +9,6 @@ use crate::host::SimHost;
 use crate::ids::HostId;
 use crate::link::{Health, LinkCounters};
 use crate::packet::{Packet, PacketId, PacketPool};
-use crate::prefetch::prefetch;
 use crate::queue::Queue;
 use crate::time::{PS_PER_NS, Picos, to_ns};
 use std::sync::Arc;
@@ -18,10 +17,6 @@ use std::sync::Arc;
 const ROOM_MAX: usize = 64;
 /// Packets that a host takes before it may answer, as a driver's receive batch.
 const ARRIVALS_PER_STEP: u32 = 32;
-/// Events between the one at hand and that whose memory is asked for.
-const AHEAD: usize = 3;
-/// Cache lines of a host that every step touches.
-const HOST_LINES: usize = 32;
 /// Bits of what orders the events of one kind at one node.
 const TIE_BITS: u32 = 38;
 /// Bits of the kind.
@@ -192,7 +187,6 @@ impl Shard {
     pub(super) fn run_until(&mut self, end: Picos) {
         while let Some(entry) = self.calendar.pop_until(end) {
             let (node, what) = (node_of(entry.key), entry.event);
-            self.look_ahead();
             debug_assert!(entry.at >= self.now, "time goes forward");
             self.now = entry.at;
             match what {
@@ -210,29 +204,6 @@ impl Shard {
             }
         }
         self.now = end;
-    }
-
-    /// Asks for the memory of events that come soon.
-    #[inline]
-    fn look_ahead(&self) {
-        if let Some(soon) = self.calendar.ahead(AHEAD) {
-            let node = node_of(soon.key);
-            match (soon.event, node.0.checked_sub(self.plan.hosts())) {
-                (What::Arrival(hop), Some(switch)) => {
-                    let link = self.plan.switches()[switch as usize].route(&hop);
-                    prefetch(&self.ports[self.layout.port(node, link)], 1);
-                }
-                (What::Arrival(hop), None) => {
-                    prefetch(self.pool.get(hop.packet), 2);
-                    prefetch(self.host(node), HOST_LINES);
-                }
-                (What::Free(port), _) => {
-                    prefetch(&self.ports[port as usize], 1);
-                    prefetch(&self.waiting[port as usize], 3);
-                }
-                (What::Wake, _) => prefetch(self.host(node), HOST_LINES),
-            }
-        }
     }
 
     fn receive(&mut self, node: NodeId, hop: &Hop) {
