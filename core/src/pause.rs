@@ -30,7 +30,7 @@ pub struct Pause {
 }
 
 impl Pause {
-    /// Of the file that [`file`] gave.
+    /// Of the file that [`file()`] gave.
     #[must_use]
     pub fn new(file: Option<PathBuf>) -> Pause {
         Pause { file, was_there: false }

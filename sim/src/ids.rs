@@ -2,15 +2,15 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-/// A host, by its place in [`crate::network::Network`].
+/// A host, by its place in [`crate::fabric::Fabric`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct HostId(pub u32);
 
-/// A link, by its place in [`crate::network::Network`].
+/// A link, by its place in [`crate::fabric::Fabric`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct LinkId(pub u32);
 
-/// A switch, by its place in [`crate::network::Network`].
+/// A switch, by its place in [`crate::fabric::Fabric`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct SwitchId(pub u32);
 

@@ -1,7 +1,7 @@
 //! Collectives: the hosts of a group combine or collect their data.
 //!
 //! An algorithm is a program: transfers of units of the data, in an order in which one host after the other could do them
-//! ([`program::Transfer`]). [`build::Builder`] makes messages of it, and finds from the units what each message has to wait for.
+//! (`program::Transfer`). `build::Builder` makes messages of it, and finds from the units what each message has to wait for.
 
 mod build;
 mod halving;
