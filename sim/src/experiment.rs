@@ -4,13 +4,14 @@ use crate::fabric::Fabric;
 use crate::fabric::blueprint::{Blueprint, NodeId};
 use crate::host::SimHost;
 use crate::ids::{HostId, LinkId, name_of};
-use crate::link::LinkCounters;
+use crate::link::{Health, LinkCounters};
 use crate::scenario::SchemeMaker;
 use crate::time::{Picos, from_ns, to_ns};
 use crate::topology::{DATAGRAM_BYTES, SEGMENT_WIRE_BYTES};
 use crate::work::{Flow, Work};
 use erd_rd::config::CREDIT_MAX;
 use erd_rd::{Config, Endpoint, Nanos};
+use serde::Serialize;
 use std::sync::Arc;
 
 /// What the engine keeps free in a datagram for a payload checksum.
@@ -70,8 +71,19 @@ pub struct Experiment {
     pub engines: Engines,
     /// All the randomness there is.
     pub seed: u64,
-    /// Threads that run it at most. The results are the same for any number.
+    /// Threads that run it at most. The results are the same for any number. Work with triggers has one.
     pub threads: usize,
+}
+
+/// A change of a link's health.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Failure {
+    /// When, from the beginning of the work on.
+    pub at: Picos,
+    /// Which.
+    pub link: LinkId,
+    /// How it does from then on.
+    pub health: Health,
 }
 
 /// How a message fared.
@@ -95,6 +107,21 @@ impl FlowResult {
     }
 }
 
+/// Repeats of data packets, by what found the loss.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct Repeats {
+    /// The receiver's scan.
+    pub nack: u64,
+    /// A probe.
+    pub probe: u64,
+    /// Acknowledgements of later packets.
+    pub order: u64,
+    /// A switch that trimmed.
+    pub trim: u64,
+    /// Those that were not needed.
+    pub spurious: u64,
+}
+
 /// What came of an experiment.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Results {
@@ -102,12 +129,14 @@ pub struct Results {
     pub flows: Vec<FlowResult>,
     /// Counters of all links together.
     pub links: LinkCounters,
-    /// Data packets sent, with repeats.
+    /// Data packets sent, without repeats.
     pub data_packets: u64,
     /// Events that the simulator ran.
     pub events: u64,
-    /// When the last task was done.
-    pub ended: Picos,
+    /// Repeats of them.
+    pub repeats: Repeats,
+    /// When its work began.
+    pub begin: Picos,
 }
 
 impl Experiment {
@@ -116,37 +145,38 @@ impl Experiment {
     /// # Errors
     /// The time was not enough.
     pub fn run(self, limit_ps: Picos) -> Result<Results, Unfinished> {
-        self.run_after(limit_ps, |_| ())
+        self.run_with(limit_ps, &[])
     }
 
-    /// The same over a network that was changed before.
+    /// The same while links break and heal, at times from the beginning of the work on. They are in the order of time.
     ///
     /// # Errors
     /// As [`Experiment::run`].
-    pub fn run_after(
-        self,
-        limit_ps: Picos,
-        change: impl FnOnce(&mut Fabric),
-    ) -> Result<Results, Unfinished> {
+    pub fn run_with(self, limit_ps: Picos, failures: &[Failure]) -> Result<Results, Unfinished> {
         let flows = self.work.flows().to_vec();
         let (mut fabric, begin_ps) = self.build();
-        fabric.run_until(begin_ps);
         let limit_ps = begin_ps + limit_ps;
-        change(&mut fabric);
+        let mut failures = failures.iter().peekable();
+        let mut end = begin_ps;
         loop {
+            let change_at = failures.peek().map(|failure| begin_ps + failure.at);
+            fabric.run_until(change_at.map_or(end, |at| at.min(end)).min(limit_ps));
             let now = fabric.now();
-            fabric.run_until((now + SLICE_PS).min(limit_ps));
+            while let Some(failure) = failures.next_if(|failure| begin_ps + failure.at <= now) {
+                fabric.set_health(failure.link, failure.health);
+            }
             let open = fabric.hosts().position(|host| host.open_tasks() > 0);
             match open {
                 None => break,
                 Some(host) if now >= limit_ps => {
                     let open = fabric.hosts().map(SimHost::open_tasks).sum();
+                    let limit_ps = limit_ps - begin_ps;
                     return Err(Unfinished { open, limit_ps, host: host as u32 });
                 }
-                Some(_) => {}
+                Some(_) => end = now + SLICE_PS,
             }
         }
-        Ok(results(&fabric, flows))
+        Ok(results(&fabric, flows, begin_ps))
     }
 
     /// The network, and when its work begins.
@@ -157,14 +187,17 @@ impl Experiment {
             Begin::Warm => work.greet_first(GREETING_PS, AFTER_GREETINGS_PS),
         };
         let base_rtt_ns = if engines.base_known { longest_rtt_ns(&plan) } else { 0 };
+        let triggers = work.take_triggers();
+        let threads = if triggers.is_empty() { threads } else { 1 };
         let mut tasks = work.into_hosts().0.into_iter();
         let links = Arc::clone(&plan);
-        let fabric = Fabric::new(plan, threads, seed, |id| {
+        let mut fabric = Fabric::new(plan, threads, seed, |id| {
             let uplink = &links.links()[links.links_of(NodeId(id.0)).start as usize];
             let rate = uplink.config.bytes_per_s.unwrap_or(0);
             let endpoint = engines.endpoint(id, base_rtt_ns, rate, seed);
             SimHost::new(id, endpoint, tasks.next().unwrap_or_default())
         });
+        fabric.set_triggers(triggers);
         (fabric, begin_ps)
     }
 }
@@ -193,13 +226,13 @@ impl Engines {
 }
 
 /// Round trip of a lone full segment and its acknowledgement between the first host and the last.
-fn longest_rtt_ns(plan: &Blueprint) -> Nanos {
+pub(crate) fn longest_rtt_ns(plan: &Blueprint) -> Nanos {
     let (first, last) = (HostId(0), HostId(plan.hosts() - 1));
     let there = plan.lone_ps(first, last, SEGMENT_WIRE_BYTES);
     to_ns(there + plan.lone_ps(last, first, ACK_WIRE_BYTES))
 }
 
-fn results(fabric: &Fabric, flows: Vec<Flow>) -> Results {
+fn results(fabric: &Fabric, flows: Vec<Flow>, begin: Picos) -> Results {
     let flows: Vec<FlowResult> = flows
         .into_iter()
         .map(|flow| {
@@ -213,7 +246,14 @@ fn results(fabric: &Fabric, flows: Vec<Flow>) -> Results {
     for link in 0..fabric.plan().links().len() as u32 {
         links.add(&fabric.counters(LinkId(link)));
     }
-    let data_packets = fabric.hosts().map(|host| host.endpoint().stats().tx_data).sum();
-    let ended = flows.iter().map(|flow| flow.arrived.max(flow.acknowledged)).max().unwrap_or(0);
-    Results { flows, links, data_packets, events: fabric.events(), ended }
+    let (mut data_packets, mut repeats) = (0, Repeats::default());
+    for stats in fabric.hosts().map(|host| host.endpoint().stats()) {
+        data_packets += stats.tx_data;
+        repeats.nack += stats.rtx_nack;
+        repeats.probe += stats.rtx_probe;
+        repeats.order += stats.rtx_order;
+        repeats.trim += stats.rtx_trim;
+        repeats.spurious += stats.rtx_spurious;
+    }
+    Results { flows, links, data_packets, events: fabric.events(), repeats, begin }
 }

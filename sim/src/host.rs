@@ -5,7 +5,7 @@ use crate::packet::{Packet, ZEROS};
 use crate::port::{SimClock, SimPort, Simulated};
 use crate::tasks::{Begun, Tasks, Times};
 use crate::time::{Picos, from_ns};
-use crate::work::{Op, Task, TaskId};
+use crate::work::{Op, Task, TaskId, TriggerId};
 use erd_core::region::Pass;
 use erd_core::run::link::Link;
 use erd_core::run::net_errors::NetErrors;
@@ -281,6 +281,16 @@ impl SimHost {
     /// It would have handed over more, had there been room.
     pub(crate) fn has_more(&self) -> bool {
         self.endpoint.has_ready() || !self.carriers.sender.is_empty()
+    }
+
+    /// The next trigger that one of its tasks has activated.
+    pub(crate) fn next_fired(&mut self) -> Option<TriggerId> {
+        self.memory.tasks.next_fired()
+    }
+
+    /// A trigger starts one of its tasks.
+    pub(crate) fn release(&mut self, now: Picos, task: TaskId) {
+        self.memory.tasks.release(now, task);
     }
 
     /// When it wants to be woken, at the earliest.

@@ -3,7 +3,8 @@
 //! [`fabric`] joins hosts, links and switches to a network and runs the events; its blueprints say what a network looks
 //! like. A [`queue::Queue`] marks, trims and loses packets. A [`host::SimHost`] runs one [`erd_rd::Endpoint`], by the loop
 //! that also runs it in the library, over a [`port::SimPort`], and does what its tasks say ([`work`]). [`patterns`] makes
-//! work: permutations, incasts, collectives, flows by a distribution. [`topology`] builds
+//! work: permutations, incasts, collectives, flows by a distribution. [`read`] reads networks and
+//! work from files. [`topology`] builds
 //! a bottleneck, [`scenario`] runs endless flows over it and measures, [`trial`] breaks paths and measures how traffic
 //! reacts, [`tables`] prints what the repository keeps under `sim/tables`.
 //!
@@ -18,6 +19,7 @@ pub mod host;
 pub mod ids;
 pub mod link;
 pub mod meter;
+mod order;
 pub mod packet;
 pub mod patterns;
 #[allow(
@@ -26,8 +28,10 @@ pub mod patterns;
 )]
 pub mod port;
 pub mod queue;
+pub mod read;
 pub mod scenario;
 pub mod schemes;
+pub mod summary;
 pub mod tables;
 pub mod tasks;
 pub mod time;

@@ -90,7 +90,7 @@ pub enum Health {
 }
 
 /// Counters of a link.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize)]
 pub struct LinkCounters {
     /// Packets offered to it.
     pub offered: u64,

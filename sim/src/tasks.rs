@@ -1,7 +1,7 @@
 //! The tasks of one host while they run.
 
 use crate::time::Picos;
-use crate::work::{Op, Task, TaskId};
+use crate::work::{Op, Task, TaskId, TriggerId};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
@@ -38,6 +38,10 @@ pub(crate) struct Tasks {
     receiving: HashMap<u32, TaskId>,
     /// Tasks that are not done, without sinks and streams.
     open: usize,
+    /// When each processor is free.
+    cpus: HashMap<u16, Picos>,
+    /// Triggers that tasks have activated, until the network takes them; at most one for each task.
+    fired: Vec<TriggerId>,
 }
 
 impl Tasks {
@@ -92,9 +96,12 @@ impl Tasks {
             let times = &mut self.times[task.0 as usize];
             match op {
                 Op::Compute { .. } if times.began != Picos::MAX => self.done(now, task),
-                Op::Compute { time_ps } => {
-                    times.began = now;
-                    self.due.push(Reverse((now + time_ps, task)));
+                Op::Compute { time_ps, cpu } => {
+                    let free_at = cpu.map(|cpu| self.cpus.entry(cpu).or_insert(0));
+                    times.began = free_at.as_deref().map_or(now, |at| now.max(*at));
+                    let end = times.began.saturating_add(time_ps);
+                    free_at.into_iter().for_each(|at| *at = end);
+                    self.due.push(Reverse((end, task)));
                 }
                 _ => {
                     times.began = now;
@@ -111,25 +118,36 @@ impl Tasks {
         debug_assert_eq!(times.done, Picos::MAX, "a task is done once");
         times.done = now;
         self.open -= 1;
+        self.fired.extend(self.list[task.0 as usize].fires);
         for at in 0..self.list[task.0 as usize].then.len() {
             let then = self.list[task.0 as usize].then[at];
-            let next = &mut self.list[then.0 as usize];
-            next.needs -= 1;
-            if next.needs > 0 {
-                continue;
-            }
-            match next.op {
-                // Its message may have come before.
-                Op::Receive { .. } | Op::Sink { .. } => {
-                    let times = &mut self.times[then.0 as usize];
-                    times.began = now;
-                    if times.arrived != Picos::MAX {
-                        self.done(now, then);
-                    }
-                }
-                _ => self.due.push(Reverse((next.not_before.max(now), then))),
-            }
+            self.release(now, then);
         }
+    }
+
+    /// Something that a task has waited for has happened.
+    pub(crate) fn release(&mut self, now: Picos, task: TaskId) {
+        let next = &mut self.list[task.0 as usize];
+        next.needs -= 1;
+        if next.needs > 0 {
+            return;
+        }
+        match next.op {
+            // Its message may have come before.
+            Op::Receive { .. } | Op::Sink { .. } => {
+                let times = &mut self.times[task.0 as usize];
+                times.began = now;
+                if times.arrived != Picos::MAX {
+                    self.done(now, task);
+                }
+            }
+            _ => self.due.push(Reverse((next.not_before.max(now), task))),
+        }
+    }
+
+    /// The next trigger that a task has activated.
+    pub(crate) fn next_fired(&mut self) -> Option<TriggerId> {
+        self.fired.pop()
     }
 
     /// A message has arrived whole. What waits for it goes on once the receiver has asked for it.
@@ -148,6 +166,23 @@ mod tests {
     use super::*;
     use crate::ids::HostId;
     use crate::work::Work;
+
+    /// Computations of one processor follow each other; others do not wait for them.
+    #[test]
+    fn a_processor_does_one_thing_at_a_time() {
+        let host = HostId(0);
+        let mut work = Work::new(1);
+        let list = [Some(3), Some(3), Some(4), None].map(|cpu| match cpu {
+            Some(cpu) => work.compute_on(host, cpu, 100),
+            None => work.compute(host, 100),
+        });
+        let mut tasks = Tasks::new(work.into_hosts().0.swap_remove(0));
+        for at in [0, 100, 200] {
+            assert_eq!(tasks.begin(at), None);
+        }
+        assert_eq!(list.map(|task| tasks.times(task).done), [100, 200, 100, 100]);
+        assert_eq!(tasks.times(list[1]).began, 100);
+    }
 
     /// A host computes, sends, and waits for the answer; the answer may come first.
     #[test]

@@ -52,6 +52,9 @@ pub enum Op {
     Compute {
         /// How much.
         time_ps: Picos,
+        /// The processor that it occupies. Those of one processor run one after the other, in the order in which they
+        /// could begin; without one it waits for nobody.
+        cpu: Option<u16>,
     },
 }
 
@@ -62,10 +65,51 @@ pub struct Task {
     pub op: Op,
     /// It does not begin before.
     pub not_before: Picos,
-    /// Tasks of this host that have to be done before.
+    /// Tasks of this host that have to be done before, and the trigger that starts it, if any.
     pub needs: u32,
     /// Tasks of this host that wait for it.
     pub then: Vec<TaskId>,
+    /// The trigger that its end activates, if any.
+    pub fires: Option<TriggerId>,
+}
+
+/// A trigger, by its place among all of a run.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct TriggerId(pub u32);
+
+/// What the activations of a trigger start.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Shots {
+    /// The activation of this number starts all tasks; the others start none.
+    All(u32),
+    /// Each activation starts the next task.
+    OneEach,
+}
+
+/// A signal between hosts that takes no time: tasks activate it when they are done, and it starts tasks of any hosts at
+/// that moment. Networks have no such signal; descriptions of work by others do. A run that has triggers uses one thread,
+/// since hosts cannot run ahead of each other.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Trigger {
+    /// What activations start.
+    pub shots: Shots,
+    /// What it starts, in order.
+    pub targets: Vec<(HostId, TaskId)>,
+}
+
+impl Trigger {
+    /// What an activation starts, by its number from 1 on.
+    #[must_use]
+    pub fn started_by(&self, activation: u32) -> &[(HostId, TaskId)] {
+        match self.shots {
+            Shots::All(number) if number == activation => &self.targets,
+            Shots::All(_) => &[],
+            Shots::OneEach => {
+                let next = activation.saturating_sub(1) as usize;
+                self.targets.get(next..=next).unwrap_or_default()
+            }
+        }
+    }
 }
 
 /// A message of a run.
@@ -88,13 +132,14 @@ pub struct Flow {
 pub struct Work {
     hosts: Vec<Vec<Task>>,
     flows: Vec<Flow>,
+    triggers: Vec<Trigger>,
 }
 
 impl Work {
     /// Nothing to do, for so many hosts.
     #[must_use]
     pub fn new(hosts: u32) -> Work {
-        Work { hosts: vec![Vec::new(); hosts as usize], flows: Vec::new() }
+        Work { hosts: vec![Vec::new(); hosts as usize], flows: Vec::new(), triggers: Vec::new() }
     }
 
     /// How many hosts there are.
@@ -107,6 +152,12 @@ impl Work {
     #[must_use]
     pub fn flows(&self) -> &[Flow] {
         &self.flows
+    }
+
+    /// All triggers. A run that has any uses one thread.
+    #[must_use]
+    pub fn triggers(&self) -> &[Trigger] {
+        &self.triggers
     }
 
     /// Tasks of a host.
@@ -158,12 +209,17 @@ impl Work {
 
     /// Adds time that a host computes.
     pub fn compute(&mut self, host: HostId, time_ps: Picos) -> TaskId {
-        self.add(host, Op::Compute { time_ps })
+        self.add(host, Op::Compute { time_ps, cpu: None })
+    }
+
+    /// Adds time that a processor of a host computes: its computations follow each other.
+    pub fn compute_on(&mut self, host: HostId, cpu: u16, time_ps: Picos) -> TaskId {
+        self.add(host, Op::Compute { time_ps, cpu: Some(cpu) })
     }
 
     fn add(&mut self, host: HostId, op: Op) -> TaskId {
         let tasks = &mut self.hosts[host.0 as usize];
-        tasks.push(Task { op, not_before: 0, needs: 0, then: Vec::new() });
+        tasks.push(Task { op, not_before: 0, needs: 0, then: Vec::new(), fires: None });
         TaskId(tasks.len() as u32 - 1)
     }
 
@@ -220,51 +276,51 @@ impl Work {
         begin
     }
 
-    /// Tasks that can never begin, because they wait for each other: the host and one of them.
+    /// Adds a trigger that nothing activates yet and that starts nothing.
+    pub fn trigger(&mut self, shots: Shots) -> TriggerId {
+        self.triggers.push(Trigger { shots, targets: Vec::new() });
+        TriggerId(self.triggers.len() as u32 - 1)
+    }
+
+    /// The end of a host's task activates a trigger.
+    ///
+    /// # Panics
+    /// There is no such task or trigger, or the task activates another one.
+    pub fn activate(&mut self, host: HostId, task: TaskId, trigger: TriggerId) {
+        assert!((trigger.0 as usize) < self.triggers.len(), "the trigger exists");
+        let task = &mut self.hosts[host.0 as usize][task.0 as usize];
+        assert!(task.fires.is_none(), "a task activates one trigger");
+        task.fires = Some(trigger);
+    }
+
+    /// A host's task begins only when a trigger starts it.
+    ///
+    /// # Panics
+    /// There is no such task or trigger.
+    pub fn started_by(&mut self, host: HostId, task: TaskId, trigger: TriggerId) {
+        self.triggers[trigger.0 as usize].targets.push((host, task));
+        self.hosts[host.0 as usize][task.0 as usize].needs += 1;
+    }
+
+    /// A task that can never begin or end, because tasks wait for each other, over all hosts, or because no trigger starts
+    /// it.
     #[must_use]
     pub fn circle(&self) -> Option<(HostId, TaskId)> {
         self.in_order().err()
     }
 
-    /// All tasks that can begin and end, each after everything that it waits for: tasks of its host, and for a receiving
-    /// one the sending one.
+    /// All tasks, each after everything that it waits for: tasks of its host, triggers, and for a receiving one the sending
+    /// one.
     ///
     /// # Errors
-    /// The host and one of the tasks that wait for each other.
+    /// [`Work::circle`].
     pub fn in_order(&self) -> Result<Vec<(HostId, TaskId)>, (HostId, TaskId)> {
-        let waits_for_sender = |op| matches!(op, Op::Receive { .. } | Op::Sink { .. });
-        let needs_of = |task: &Task| task.needs + u32::from(waits_for_sender(task.op));
-        let mut needs: Vec<Vec<u32>> =
-            self.hosts.iter().map(|tasks| tasks.iter().map(needs_of).collect()).collect();
-        let mut order = Vec::new();
-        for (host, needs) in needs.iter().enumerate() {
-            let free = (0..needs.len()).filter(|at| needs[*at] == 0);
-            order.extend(free.map(|at| (HostId(host as u32), TaskId(at as u32))));
-        }
-        let mut next = 0;
-        while let Some((host, id)) = order.get(next).copied() {
-            next += 1;
-            let task = &self.hosts[host.0 as usize][id.0 as usize];
-            let sent = match task.op {
-                Op::Send { flow, .. } | Op::Stream { flow, .. } => {
-                    let flow = self.flows[flow.0 as usize];
-                    Some((flow.to, flow.receive))
-                }
-                _ => None,
-            };
-            for (host, then) in task.then.iter().map(|then| (host, *then)).chain(sent) {
-                let needs = &mut needs[host.0 as usize][then.0 as usize];
-                *needs -= 1;
-                if *needs == 0 {
-                    order.push((host, then));
-                }
-            }
-        }
-        let stuck = needs.iter().enumerate().find_map(|(host, needs)| {
-            let task = needs.iter().position(|needs| *needs > 0)?;
-            Some((HostId(host as u32), TaskId(task as u32)))
-        });
-        stuck.map_or(Ok(order), Err)
+        crate::order::in_order(self)
+    }
+
+    /// Takes the triggers out.
+    pub(crate) fn take_triggers(&mut self) -> Vec<Trigger> {
+        std::mem::take(&mut self.triggers)
     }
 
     /// Hands each host its tasks.

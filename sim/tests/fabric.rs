@@ -1,7 +1,7 @@
 //! Messages over trees of switches: every one arrives, none sooner than it can, and a run depends on its seed alone.
 
 use erd_rd::cc::schemes;
-use erd_sim::experiment::{Begin, Engines, Experiment, Results};
+use erd_sim::experiment::{Begin, Engines, Experiment, Failure, Results};
 use erd_sim::fabric::blueprint::Blueprint;
 use erd_sim::fabric::clos::{Clos, Tier};
 use erd_sim::ids::{HostId, LinkId};
@@ -172,15 +172,11 @@ fn broken_links_cost_packets_and_no_message() {
     // The first leaf has links to its four hosts and then two upwards.
     let link = LinkId(up.start + 4);
     for health in [Health::Dead, Health::Lossy { share: 0.2 }, Health::Slowed { times: 20 }] {
-        let broken = |fabric: &mut erd_sim::fabric::Fabric| fabric.set_health(link, health);
-        let whole = Experiment {
-            work: across(32, 500_000),
-            plan: Arc::clone(&experiment.plan),
-            engines: experiment.engines.clone(),
-            seed: 9,
-            threads: 2,
-        };
-        let results = whole.run_after(LIMIT_PS, broken).expect("everything is done in time");
+        let plan = Arc::clone(&experiment.plan);
+        let engines = experiment.engines.clone();
+        let whole = Experiment { work: across(32, 500_000), plan, engines, seed: 9, threads: 2 };
+        let broken = [Failure { at: from_ns(50_000), link, health }];
+        let results = whole.run_with(LIMIT_PS, &broken).expect("everything is done in time");
         assert_eq!(results.links.lost > 0, !matches!(health, Health::Slowed { .. }), "{health:?}");
     }
 }

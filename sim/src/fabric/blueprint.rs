@@ -7,6 +7,9 @@ use crate::link::LinkConfig;
 /// Most hosts and switches together: a node's number has so many bits in an event's key.
 pub const NODES_MAX: u32 = 1 << 24;
 
+/// Most links, each direction counted: a link's number has so many bits in what orders arrivals.
+pub const LINKS_MAX: u32 = 1 << 24;
+
 /// A node: hosts have the numbers from 0 on, switches those after them.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct NodeId(pub u32);

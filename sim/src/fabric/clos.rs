@@ -60,6 +60,9 @@ pub enum ClosError {
     /// Too large.
     #[error("{0} hosts and switches are more than {max}", max = super::blueprint::NODES_MAX)]
     Nodes(u64),
+    /// Too many links.
+    #[error("{0} links are more than {max}", max = super::blueprint::LINKS_MAX)]
+    Links(u64),
 }
 
 /// Where the switches of one tier are.
@@ -77,7 +80,8 @@ impl Clos {
     /// Hosts of the tree.
     #[must_use]
     pub fn hosts(&self) -> u64 {
-        self.tiers.iter().map(|tier| u64::from(tier.children)).product()
+        let children = self.tiers.iter().map(|tier| u64::from(tier.children));
+        children.fold(1, u64::saturating_mul)
     }
 
     /// The network.
@@ -126,6 +130,7 @@ impl Clos {
     fn floors(&self) -> Result<Vec<Floor>, ClosError> {
         let mut floors: Vec<Floor> = Vec::new();
         let mut nodes = self.hosts();
+        let mut links = 0_u64;
         let (mut hosts, mut planes) = (1_u64, 1_u64);
         for (at, tier) in self.tiers.iter().enumerate() {
             hosts = hosts.saturating_mul(tier.children.into());
@@ -137,6 +142,12 @@ impl Clos {
             nodes = nodes.saturating_add(groups.saturating_mul(planes));
             if nodes > super::blueprint::NODES_MAX.into() {
                 return Err(ClosError::Nodes(nodes));
+            }
+            // Groups and planes are fewer than nodes, so only the two factors of one switch can be large.
+            let of_switch = u64::from(tier.children).saturating_mul(tier.links_per_child.into());
+            links = links.saturating_add((2 * groups * planes).saturating_mul(of_switch));
+            if links > super::blueprint::LINKS_MAX.into() {
+                return Err(ClosError::Links(links));
             }
             floors.push(Floor {
                 groups: groups as u32,
@@ -251,5 +262,7 @@ mod tests {
         );
         assert_eq!(refused(&[(4, 1, 3)]), "the top tier has 3 links up, but nothing is above it");
         assert!(refused(&[(1 << 20, 1, 1), (1 << 10, 1, 0)]).contains("are more than"));
+        assert!(refused(&[(u32::MAX, 1, 1), (u32::MAX, 1, 1), (u32::MAX, 1, 0)]).contains("hosts"));
+        assert_eq!(refused(&[(2, 1 << 24, 0)]), "67108864 links are more than 16777216");
     }
 }

@@ -15,6 +15,7 @@ use crate::ids::{HostId, LinkId};
 use crate::link::{Health, LinkCounters};
 use crate::queue::Queue;
 use crate::time::Picos;
+use crate::work::Trigger;
 use blueprint::{Blueprint, NodeId};
 use layout::Layout;
 use shard::{Shard, Transit};
@@ -46,6 +47,17 @@ impl Fabric {
             .map(|number| Shard::new(&plan, &layout, number, seed, &mut host))
             .collect();
         Fabric { plan, layout, now: 0, shards }
+    }
+
+    /// Gives it the triggers of its hosts' tasks. They act at once, so one thread has to run it.
+    ///
+    /// # Panics
+    /// Several threads would run it, and there are triggers.
+    pub fn set_triggers(&mut self, triggers: Vec<Trigger>) {
+        match &mut self.shards[..] {
+            [only] => only.set_triggers(triggers),
+            _ => assert!(triggers.is_empty(), "triggers need a network of one thread"),
+        }
     }
 
     /// What it looks like.

@@ -11,6 +11,7 @@ use crate::link::{Health, LinkCounters};
 use crate::packet::{Packet, PacketId, PacketPool};
 use crate::queue::Queue;
 use crate::time::{PS_PER_NS, Picos, to_ns};
+use crate::work::Trigger;
 use std::sync::Arc;
 
 /// Packets that a host hands over at once to a link that takes any number.
@@ -78,6 +79,8 @@ pub(super) struct Shard {
     pending: bool,
     /// Packets that it has got without acting.
     batch: u32,
+    /// Triggers, and how often each was activated.
+    triggers: Vec<(Trigger, u32)>,
     /// Packets for each other part.
     pub(super) outbox: Vec<Vec<Transit>>,
 }
@@ -109,6 +112,7 @@ impl Shard {
             leaving: Vec::new(),
             pending: false,
             batch: 0,
+            triggers: Vec::new(),
             outbox: (0..layout.shards()).map(|_| Vec::new()).collect(),
             plan: Arc::clone(plan),
             layout: Arc::clone(layout),
@@ -119,6 +123,24 @@ impl Shard {
             }
         }
         shard
+    }
+
+    pub(super) fn set_triggers(&mut self, triggers: Vec<Trigger>) {
+        self.triggers = triggers.into_iter().map(|trigger| (trigger, 0)).collect();
+    }
+
+    /// Starts what the triggers start that a host's tasks have activated, at this moment.
+    fn fire(&mut self, at: usize) {
+        while let Some(fired) = self.hosts[at].next_fired() {
+            let (trigger, activations) = &mut self.triggers[fired.0 as usize];
+            *activations += 1;
+            let started = trigger.started_by(*activations).to_vec();
+            for (host, task) in started {
+                let node = NodeId(host.0);
+                self.hosts[self.layout.host(node)].release(self.now, task);
+                self.wake(node, self.now);
+            }
+        }
     }
 
     /// Wakes a host at a time.
@@ -296,6 +318,7 @@ impl Shard {
                 pool.get_mut(taken).exchange(packet);
                 leaving.push(taken);
             }
+            self.fire(at);
             if self.leaving.is_empty() {
                 break;
             }

@@ -99,7 +99,7 @@ fn earliest(work: &Work, items: &mut [Item]) -> Picos {
                 let Item { begins, sending, rest } = items[flow.0 as usize];
                 began.max(begins + sending + rest)
             }
-            Op::Compute { time_ps } => began + time_ps,
+            Op::Compute { time_ps, .. } => began + time_ps,
             Op::Stream { .. } | Op::Sink { .. } => continue,
         };
         last = last.max(done);

@@ -67,11 +67,20 @@ impl Pattern {
     /// # Errors
     /// The error names the parameter that does not fit, and what would be valid.
     pub fn work(&self, site: &Site, seed: u64) -> Result<Work, PatternError> {
-        site.check()?;
         let mut work = Work::new(site.hosts);
-        let mut parts = 0;
-        self.add(&mut work, site, seed, &mut parts)?;
+        self.add_to(&mut work, site, seed)?;
         Ok(work)
+    }
+
+    /// Adds it to the work of as many hosts.
+    pub(crate) fn add_to(
+        &self,
+        work: &mut Work,
+        site: &Site,
+        seed: u64,
+    ) -> Result<(), PatternError> {
+        site.check()?;
+        self.add(work, site, seed, &mut 0)
     }
 
     fn add(

@@ -293,7 +293,7 @@ fn reducing_takes_its_time() {
     let work = Pattern::Collective(ring).work(&site(4), 1).expect("it fits");
     for host in (0..4).map(HostId) {
         let times = work.tasks(host).iter().filter_map(|task| match task.op {
-            Op::Compute { time_ps } => Some(time_ps),
+            Op::Compute { time_ps, .. } => Some(time_ps),
             _ => None,
         });
         assert_eq!(times.collect::<Vec<_>>(), [3_000; 3]);
