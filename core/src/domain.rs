@@ -16,6 +16,7 @@ use crate::uses::{Use, Users};
 use crate::watch::Watch;
 use erd_port::udp::{Interface, PortError, PortOptions, TxSockets};
 use erd_port::verbs::{self, Port, Service, VerbsPort};
+use erd_sys::process::Process;
 use parking_lot::Mutex;
 use std::net::IpAddr;
 use std::sync::{Arc, Weak};
@@ -70,6 +71,7 @@ pub struct Domain {
     pins: bool,
     tx: Mutex<Option<Arc<TxSockets>>>,
     users: Users,
+    owner: Process,
 }
 
 #[derive(Default)]
@@ -127,7 +129,14 @@ impl Domain {
             held: Arc::default(),
             tx: Mutex::new(None),
             users: Users::default(),
+            owner: Process::current(),
         }))
+    }
+
+    /// True in the process that opened it. A forked child of that has none of its sockets and queues.
+    #[must_use]
+    pub fn is_own(&self) -> bool {
+        self.owner.is_current()
     }
 
     /// Keeps the domain open until the result is dropped: for endpoints, CQs, AVs, counters, MRs.

@@ -49,9 +49,12 @@ impl Pause {
     }
 }
 
-/// Another user could make the file in a directory of all users.
+/// Another user could make the file in a directory of all users: also as a link, of one kind or the other, to a file of
+/// ours.
 fn is_ours(file: &Path) -> bool {
-    std::fs::metadata(file).is_ok_and(|meta| meta.uid() == user() || meta.uid() == 0)
+    let is_ours =
+        |meta: std::fs::Metadata| meta.nlink() == 1 && (meta.uid() == user() || meta.uid() == 0);
+    std::fs::symlink_metadata(file).is_ok_and(is_ours)
 }
 
 #[cfg(test)]
@@ -69,6 +72,19 @@ mod tests {
         if user() == 0 {
             std::os::unix::fs::chown(&path, Some(1), None).expect("root may");
             assert!(!pause.is_on(), "it is another user's");
+            let link = path.with_extension("link");
+            std::os::unix::fs::symlink("/etc/passwd", &link).expect("a link");
+            std::os::unix::fs::lchown(&link, Some(1), None).expect("root may");
+            let mut linked = Pause::new(file(link.to_str().expect("text")));
+            assert!(!linked.is_on(), "another user's link to a file of root");
+            std::os::unix::fs::lchown(&link, Some(0), None).expect("root may");
+            assert!(linked.is_on(), "the user's own link");
+            std::fs::remove_file(&link).expect("removed");
+            std::os::unix::fs::chown(&path, Some(0), None).expect("root may");
+            std::fs::hard_link(&path, &link).expect("a link");
+            assert!(!linked.is_on() && !pause.is_on(), "anyone could have made the other name");
+            std::fs::remove_file(&link).expect("removed");
+            assert!(pause.is_on());
         }
         std::fs::remove_file(&path).expect("removed");
         assert!(!pause.is_on());

@@ -46,7 +46,7 @@ pub struct Listener {
 /// Someone who wants to be told.
 #[derive(Debug)]
 pub struct Visitor {
-    stream: UnixStream,
+    stream: Unshared<UnixStream>,
 }
 
 impl Listener {
@@ -82,7 +82,7 @@ impl Listener {
                 Err(error) => return Err(error),
             };
             if credentials(stream.as_fd()).is_ok_and(|who| who.uid == own || who.uid == 0) {
-                return Ok(Some(Visitor { stream }));
+                return Ok(Some(Visitor { stream: Unshared::new(stream) }));
             }
         }
         Ok(None)
@@ -96,7 +96,7 @@ impl Visitor {
     /// # Errors
     /// What `send(2)` reports: the visitor has left.
     pub fn tell(self, bytes: &[u8]) -> io::Result<usize> {
-        let socket = SockRef::from(&self.stream);
+        let socket = SockRef::from(&*self.stream);
         // Less is enough for most.
         let _ = socket.set_send_buffer_size(ANSWER_BYTES);
         let mut told = 0;

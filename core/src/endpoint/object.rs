@@ -24,13 +24,19 @@ impl Endpoint {
     /// memory in `regions`.
     ///
     /// # Errors
-    /// Reason why it failed.
+    /// Reason why it failed; [`Error::Failed`] in a forked child of the process that opened the domain.
     pub fn new(
         domain: &Arc<Domain>,
         regions: &Arc<KeyTable>,
         config: EpConfig,
         at: SocketAddr,
     ) -> Result<Arc<Endpoint>, Error> {
+        if !domain.is_own() {
+            tracing::error!(
+                "this process is a child of the one that opened the domain: it has to open its own"
+            );
+            return Err(Error::Failed);
+        }
         let setup = enable::setup(domain, regions, config, at)?;
         Ok(Arc::new_cyclic(|me| Endpoint {
             me: me.clone(),

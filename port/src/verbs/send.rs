@@ -240,7 +240,8 @@ impl Sender {
 
     fn look_for_failures(&mut self) {
         let now = monotonic_ns();
-        if now >= self.reaped_ns + REAP_NS && self.queues.iter().any(|q| q.head != q.tail) {
+        let is_any = || !self.retired.is_empty() || self.queues.iter().any(|q| q.head != q.tail);
+        if now >= self.reaped_ns + REAP_NS && is_any() {
             self.reap();
             self.reaped_ns = now;
         }

@@ -189,8 +189,10 @@ impl Liveness {
         now >= self.silent_since() + cfg.peer_timeout_ns / REFUSALS_PART
     }
 
-    /// The peer is to be waited for, however long that takes: counts the silence as a part of the deadline at most.
+    /// The peer is to be waited for, however long that takes: counts the silence as a part of the deadline at most, and
+    /// what ICMP says of its port not at all. A process that is moved has none for a while.
     pub(super) fn pause(&mut self, cfg: &Config, now: Nanos) {
+        self.refused = 0;
         let least = now.saturating_sub(cfg.peer_timeout_ns / PAUSED_PART);
         self.owed_since = self.owed_since.map(|since| since.max(least));
     }
@@ -341,6 +343,26 @@ mod tests {
         let end = live.deadline(&cfg());
         assert!((4 * SECOND..=5 * SECOND).contains(&(end - now)), "{}", end - now);
         assert_eq!(live.death(&cfg(), end, true), Some(OpError::PeerTimeout));
+    }
+
+    #[test]
+    fn a_peer_whose_port_is_closed_is_waited_for_just_as_long() {
+        let mut live = Liveness::new(0);
+        live.sent(0, 10);
+        let (mut rounds, mut now) = (0, 0);
+        while now < 100 * SECOND {
+            now = live.probe_at().expect("a round follows");
+            if live.is_long_silent(&cfg(), now) {
+                live.pause(&cfg(), now);
+                assert_eq!(live.death(&cfg(), now, true), None);
+            }
+            round(&mut live, now, 6);
+            rounds += 1;
+            (0..3).for_each(|_| live.refuse());
+        }
+        assert!(rounds < 500, "{rounds} rounds of probes");
+        live.pause(&cfg(), now);
+        assert_eq!(live.death(&cfg(), now + SECOND, true), None, "nothing was said since");
     }
 
     #[test]
