@@ -59,15 +59,19 @@ static unsigned sockets_of(pid_t pid)
     return count;
 }
 
-/* Sends a word by an endpoint of its own, then lives on. */
-static void be_child(int fd, int done, const uint8_t *to)
+/* Sends a word by an endpoint of its own, then lives on. It cannot use its parent's domain. */
+static void be_child(int fd, int done, const uint8_t *to, struct node *parents)
 {
     struct node own;
+    struct fid_ep *ep;
+    int ret;
     struct op op = {.state = 0};
     uint8_t byte = 1;
     close(fd);
     oob_send(done, &byte, sizeof byte);
     oob_recv(done, &byte, sizeof byte, NULL);
+    ret = fi_endpoint(parents->domain, parents->info, &ep, NULL);
+    check(ret == -FI_EOTHER, "an endpoint of the parent's domain gave %d", ret);
     open_at(&own, NULL);
     must(fi_tsend(own.ep, WORD, sizeof WORD, NULL, node_insert(&own, to), TAG, &op), "fi_tsend");
     poll_until(&own, &op);
@@ -98,7 +102,7 @@ static void be_parent(int fd, int done)
     check(told.child >= 0, "fork: %s", strerror(errno));
     if (told.child == 0) {
         prctl(PR_SET_PDEATHSIG, 0);
-        be_child(fd, done, theirs);
+        be_child(fd, done, theirs, &node);
     }
     oob_send(fd, &told, sizeof told);
     for (;;)
