@@ -126,6 +126,10 @@ impl<O: Outside, M: Memory> Parts<'_, O, M> {
         let info_path = carriers.info_path.as_ref().and_then(FramePort::next_ns);
         let timers = self.engine.poll_timeout();
         let dues = [timers, carriers.retry_at_ns, carriers.link.next_ns(), info_path, local_ns];
-        dues.into_iter().flatten().min()
+        // The least of plain numbers: the compiler may compare what an empty `Option` leaves uninitialised, which valgrind
+        // reports.
+        let earliest =
+            dues.into_iter().fold(u64::MAX, |least, due| least.min(due.unwrap_or(u64::MAX)));
+        (earliest < u64::MAX).then_some(earliest)
     }
 }
