@@ -80,10 +80,10 @@ list() {
 }
 
 if build > "$OUT/nics.build" 2>&1; then
-    # The kernel adds the addresses to the devices' tables in a work queue.
+    # The kernel adds the addresses to the devices' tables in a work queue, and a bridge runs once its port forwards.
     for tenth in $(seq 100); do
         list all all
-        [ "$(grep -c '^roce' "$OUT/nics.all")" = 10 ] && break
+        [ "$(grep -c '^roce' "$OUT/nics.all")" = 10 ] && grep -q '^docker0' "$OUT/nics.all" && break
         sleep 0.1
     done
     list nccl nccl

@@ -176,4 +176,5 @@ begun=$(cat "$packets")
 ) &
 pingpong down "$verbs_left" "$verbs_right" -m tagged -S 65536 -I 300
 wait
-pingpong again "$verbs_left" "$verbs_right" -m tagged -S 65536 -I 8
+# The first datagrams go by UDP, while the neighbours are asked for again.
+pingpong again "$verbs_left" "$verbs_right" -m tagged -S 65536 -I 64
