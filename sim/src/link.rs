@@ -1,6 +1,6 @@
 //! What a link is like, how it does, and what it has counted.
 
-use crate::time::{PS_PER_S, Picos};
+use crate::time::{Picos, serialization_ps};
 
 /// Random early detection, applied when a packet leaves the queue: it is marked by what is queued
 /// behind it (SMaRTT, section II; STrack, section 3.2).
@@ -66,7 +66,7 @@ impl LinkConfig {
     /// How long it takes to send so many bytes.
     #[must_use]
     pub fn sending_ps(&self, bytes: u32) -> Picos {
-        self.bytes_per_s.map_or(0, |rate| u64::from(bytes) * PS_PER_S / rate)
+        self.bytes_per_s.map_or(0, |rate| serialization_ps(bytes, rate))
     }
 }
 

@@ -66,12 +66,6 @@ impl Queue {
         self.waiting.is_empty() && self.first.is_empty()
     }
 
-    /// Bytes that wait, without those that overtake.
-    #[must_use]
-    pub fn waiting_bytes(&self) -> u64 {
-        self.waiting_bytes
-    }
-
     /// Counters since the start.
     #[must_use]
     pub fn counters(&self) -> LinkCounters {
@@ -229,7 +223,7 @@ mod tests {
         assert_eq!(offers.iter().filter(|offer| **offer == Offer::Lost).count(), 2);
         let left: Vec<u16> = drain(&mut queue).iter().map(|hop| hop.path).collect();
         assert_eq!((left, queue.counters().drops), ((0..10).collect(), 2));
-        assert_eq!((queue.is_empty(), queue.waiting_bytes()), (true, 0));
+        assert_eq!((queue.is_empty(), queue.waiting_bytes), (true, 0));
     }
 
     #[test]

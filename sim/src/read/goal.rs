@@ -372,8 +372,8 @@ impl Schedule {
 }
 
 impl Rank {
-    /// Lets tasks wait for each other. What others wait for until it could begin gets a gate: a task without a length that
-    /// is done at that moment.
+    /// Lets tasks wait for each other. Some wait only until another one could begin. Then that one gets a gate: a task
+    /// without a length, which is done at that moment.
     fn wait(&self, work: &mut Work, host: HostId, tasks: &mut [TaskId]) {
         let mut gates: HashMap<u32, TaskId> = HashMap::new();
         for wait in self.waits.iter().filter(|wait| wait.begun) {

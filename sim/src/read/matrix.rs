@@ -69,8 +69,6 @@ pub struct Connection {
     pub send_done: Option<u32>,
     /// The trigger that it activates when it has arrived.
     pub receive_done: Option<u32>,
-    /// Its priority, which nothing heeds.
-    pub priority: Option<u32>,
 }
 
 /// A kind of trigger.
@@ -360,8 +358,8 @@ impl Draft {
         while let Some(word) = line.word() {
             values.take(word, self.unit, line)?;
         }
-        let [id, trigger, send_done, receive_done, priority] =
-            [values.id, values.trigger, values.send_done, values.receive_done, values.priority]
+        let [id, trigger, send_done, receive_done] =
+            [values.id, values.trigger, values.send_done, values.receive_done]
                 .map(|number| number.map(|number| number as u32));
         let start = match (values.start, trigger) {
             (Some(at), None) => Beginning::At(at),
@@ -373,7 +371,7 @@ impl Draft {
         };
         let Some(bytes) = values.size else { return Err(line.error("expected size BYTES")) };
         let line = line.number;
-        Ok(Connection { line, from, to, id, start, bytes, send_done, receive_done, priority })
+        Ok(Connection { line, from, to, id, start, bytes, send_done, receive_done })
     }
 
     fn trigger(&mut self, line: &mut Line<'_>) -> Result<(), ReadError> {
@@ -452,6 +450,7 @@ struct Values {
     trigger: Option<u64>,
     send_done: Option<u64>,
     receive_done: Option<u64>,
+    /// Read for its form alone: nothing uses it, as in uet-htsim.
     priority: Option<u64>,
     msg: Option<u64>,
 }

@@ -85,13 +85,14 @@ pub(super) struct Turns {
     rng: Pcg32,
     turn: u16,
     flipped: u16,
-    heeds: bool,
+    /// Marks and trims give a path points.
+    penalizes: bool,
 }
 
 impl Turns {
-    fn new(seed: u64, paths: u16, heeds: bool) -> Turns {
+    fn new(seed: u64, paths: u16, penalizes: bool) -> Turns {
         let penalties = vec![0; usize::from(paths.clamp(1, PATHS_MAX))].into();
-        let mut turns = Turns { penalties, rng: paths::rng(seed), turn: 0, flipped: 0, heeds };
+        let mut turns = Turns { penalties, rng: paths::rng(seed), turn: 0, flipped: 0, penalizes };
         turns.flip();
         turns
     }
@@ -107,8 +108,8 @@ impl Turns {
 
     fn told(&mut self, path: u16, news: News) {
         let points = match news {
-            News::Marked if self.heeds => HTSIM_PENALTY_MARK,
-            News::Trimmed if self.heeds => HTSIM_PENALTY_NACK,
+            News::Marked if self.penalizes => HTSIM_PENALTY_MARK,
+            News::Trimmed if self.penalizes => HTSIM_PENALTY_NACK,
             _ => 0,
         };
         if let Some(penalty) = self.penalties.get_mut(usize::from(path)) {

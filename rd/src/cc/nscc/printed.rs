@@ -37,7 +37,7 @@ pub(super) struct PrintedNscc {
     given_ns: f32,
     mtu_bytes: f32,
     cwnd: f32,
-    /// Increases not yet applied, in bytes squared.
+    /// Increases that the next adjustment applies, times the window: in bytes squared.
     increase: f32,
     average_ns: f32,
     /// Bytes received since the window of QuickAdapt began, since increases were applied, since QuickAdapt fired, and

@@ -43,7 +43,7 @@ pub enum Algorithm {
     /// "Optimization of collective communication operations in MPICH", 2005). Where the number of hosts is no power of two,
     /// some send all their data to a neighbour before, and get the result after.
     HalvingDoubling,
-    /// Two trees reduce and broadcast a half of the data each. Who has children in one is a leaf of the other (Sanders, Speck
+    /// Two trees reduce and broadcast a half of the data each. A rank with children in one tree is a leaf of the other (Sanders, Speck
     /// and Träff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan", 2009; NCCL since 2.4).
     DoubleTree,
 }

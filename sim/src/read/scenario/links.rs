@@ -11,7 +11,7 @@ const GBPS_MIN: f64 = 0.001;
 /// Largest queue in units of the BDP.
 const BDPS_MAX: f64 = 1e6;
 
-/// Some of what a link is like. What is said of a tier or of one link goes before what is said of all.
+/// Some of what a link is like. Values of a tier or of one link go before those of all links.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LinkFile {
