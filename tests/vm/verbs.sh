@@ -50,8 +50,9 @@ verbs_left="$LEFT FI_ERD_PORT=verbs" verbs_right="$RIGHT FI_ERD_PORT=verbs"
 
 tcpdump -i v0 -U -s 0 -w "$OUT/capture.pcap" -c 800 udp > /dev/null 2>&1 &
 sleep 1
-pingpong small "$verbs_left" "$verbs_right" -m tagged -S 64 -I 50
-pingpong middle "$verbs_left" "$verbs_right" -m tagged -S 4096 -I 20
+# The first case asks who the neighbour is, which a slow machine takes long for: UDP carries its first messages.
+pingpong small "$verbs_left" "$verbs_right" -m tagged -S 64 -I 1000
+pingpong middle "$verbs_left" "$verbs_right" -m tagged -S 4096 -I 100
 program memory memory write_forms read_forms atomic_forms
 # Both its endpoints are on one device, which nothing on an interface shows; over UDP they are on the loopback.
 tcpdump -i lo -U -s 0 -w "$OUT/memory.pcap" udp > /dev/null 2>&1 &

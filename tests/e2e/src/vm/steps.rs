@@ -87,8 +87,8 @@ const fn case(name: &'static str, shown: &'static str, bytes: u64) -> Case {
 }
 
 const CASES: &[Case] = &[
-    case("small", "fi_pingpong, 64 B", 2 * 50 * 64),
-    case("middle", "fi_pingpong, 4 KiB", 2 * 20 * (4 << 10)),
+    case("small", "fi_pingpong, 64 B", 2 * 1000 * 64),
+    case("middle", "fi_pingpong, 4 KiB", 2 * 100 * (4 << 10)),
     case("memory", "requests to memory", 1),
     case("large", "fi_pingpong, 256 KiB", 2 * 8 * (256 << 10)),
     Case {
