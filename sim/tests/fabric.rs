@@ -82,6 +82,43 @@ fn a_run_is_the_same_on_any_number_of_threads() {
     }
 }
 
+/// Pauses and queues end flowlets at other moments in other orders of events, so a wrong order shows.
+#[test]
+fn flowlets_are_the_same_on_any_number_of_threads() {
+    let link = LinkConfig { buffer_bytes: 60_000, ..link() };
+    let with_gap = |gap_ps, threads| {
+        let experiment = experiment("single", link, across(32, 1_500_000));
+        let plan = Arc::new(tree(link).with_flowlets(gap_ps));
+        run(Experiment { plan, threads, ..experiment })
+    };
+    let results = [1, 2, 5].map(|threads| with_gap(from_ns(500), threads));
+    assert!(results[0].links.drops > 0, "queues grow");
+    assert!(results[1..].iter().all(|other| *other == results[0]));
+    // A gap that no pause exceeds leaves each flow on its first link.
+    assert_ne!(with_gap(from_ns(1_000_000_000), 1).flows, results[0].flows);
+}
+
+/// A flow whose packets pause often meets a dead link, whichever it is, and leaves it again. A hash would send all its
+/// packets to one link.
+#[test]
+fn flowlets_of_one_flow_use_all_links() {
+    for up in [0, 1] {
+        let mut work = Work::new(32);
+        for n in 0..16 {
+            let flow = work.message(HostId(0), HostId(31), 20_000);
+            work.start_at(flow, from_ns(n * 50_000));
+        }
+        let experiment = experiment("single", link(), work);
+        let plan = tree(link()).with_flowlets(from_ns(10_000));
+        let first = plan.links_of(plan.node_of(erd_sim::ids::SwitchId(0))).start;
+        // The first leaf has links to its four hosts and then two upwards.
+        let dead = Failure { at: 0, link: LinkId(first + 4 + up), health: Health::Dead };
+        let experiment = Experiment { plan: Arc::new(plan), ..experiment };
+        let results = experiment.run_with(LIMIT_PS, &[dead]).expect("everything is done in time");
+        assert!(results.links.lost > 0, "link {up} is tried");
+    }
+}
+
 #[test]
 fn another_seed_gives_another_run() {
     let one = run(experiment("nscc", link(), across(32, 300_000)));

@@ -3,6 +3,7 @@
 use crate::hop::Hop;
 use crate::ids::{HostId, LinkId, SwitchId};
 use crate::link::LinkConfig;
+use crate::time::Picos;
 
 /// Most hosts and switches together: a node's number has so many bits in an event's key.
 pub const NODES_MAX: u32 = 1 << 24;
@@ -42,7 +43,7 @@ impl Spread {
 }
 
 /// What ECMP looks at.
-fn flow_of(hop: &Hop) -> u64 {
+pub(super) fn flow_of(hop: &Hop) -> u64 {
     u64::from(hop.from.0) << 40 ^ u64::from(hop.to.0) << 16 ^ u64::from(hop.path)
 }
 
@@ -97,19 +98,27 @@ impl SwitchPlan {
     /// No link leads to its receiver.
     #[must_use]
     pub fn route(&self, hop: &Hop) -> u32 {
+        self.route_by(hop, |links| self.spread.pick(links, hop))
+    }
+
+    /// The same, where `pick` chooses among so many links.
+    ///
+    /// # Panics
+    /// No link leads to its receiver.
+    pub(super) fn route_by(&self, hop: &Hop, pick: impl FnOnce(u32) -> u32) -> u32 {
         match &self.routes {
             Routes::Tree { first_host, hosts, hosts_per_child, links_per_child, links_up } => {
                 let below = hop.to.0.wrapping_sub(*first_host);
                 if below < *hosts {
                     let child = below / hosts_per_child;
-                    return child * links_per_child + self.spread.pick(*links_per_child, hop);
+                    return child * links_per_child + pick(*links_per_child);
                 }
                 let down = hosts / hosts_per_child * links_per_child;
-                down + self.spread.pick(*links_up, hop)
+                down + pick(*links_up)
             }
             Routes::Table { by_host, links } => {
                 let (first, count) = by_host[hop.to.0 as usize];
-                links[(first + self.spread.pick(count, hop)) as usize]
+                links[(first + pick(count)) as usize]
             }
         }
     }
@@ -134,6 +143,7 @@ pub struct Blueprint {
     links: Vec<LinkPlan>,
     /// The first link of each node, and one more: the number of links.
     first_links: Vec<u32>,
+    flowlet_gap_ps: Option<Picos>,
 }
 
 impl Blueprint {
@@ -161,7 +171,20 @@ impl Blueprint {
         for node in 0..nodes as usize {
             first_links[node + 1] += first_links[node];
         }
-        Blueprint { hosts, switches, links, first_links }
+        Blueprint { hosts, switches, links, first_links, flowlet_gap_ps: None }
+    }
+
+    /// Lets switches choose a random link for each flowlet, in place of what their [`Spread`] says. A flowlet ends with a
+    /// pause above the gap.
+    #[must_use]
+    pub fn with_flowlets(self, gap_ps: Picos) -> Blueprint {
+        Blueprint { flowlet_gap_ps: Some(gap_ps), ..self }
+    }
+
+    /// The pause that ends a flowlet, if switches balance by flowlets.
+    #[must_use]
+    pub fn flowlet_gap_ps(&self) -> Option<Picos> {
+        self.flowlet_gap_ps
     }
 
     /// How many hosts there are.
@@ -200,7 +223,7 @@ impl Blueprint {
         self.first_links[node.0 as usize]..self.first_links[node.0 as usize + 1]
     }
 
-    /// The links that a packet takes, in order.
+    /// The links that a packet takes, in order. With flowlets, it is one of the ways that the packet can take.
     ///
     /// # Panics
     /// It goes round for ever.
@@ -223,7 +246,7 @@ impl Blueprint {
 
     /// Time that a packet of so many bytes takes between two hosts when nothing waits, in ps.
     #[must_use]
-    pub fn lone_ps(&self, from: HostId, to: HostId, wire_bytes: u32) -> crate::time::Picos {
+    pub fn lone_ps(&self, from: HostId, to: HostId, wire_bytes: u32) -> Picos {
         let hop = Hop::probe(from, to, wire_bytes);
         let links = self.way(&hop).into_iter().map(|id| &self.links[id.0 as usize].config);
         links.map(|link| link.sending_ps(wire_bytes) + link.propagation_ps).sum()

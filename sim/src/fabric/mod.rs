@@ -6,6 +6,7 @@
 
 pub mod blueprint;
 pub mod clos;
+pub mod flowlet;
 mod layout;
 mod port;
 mod shard;

@@ -1,6 +1,7 @@
 //! A part of a network: some hosts and switches with the links that begin there, and the loop that runs them.
 
 use super::blueprint::{Blueprint, LinkPlan, NodeId, mixed};
+use super::flowlet::Flowlets;
 use super::layout::Layout;
 use super::port::{Fate, Launch, Port, Waiting};
 use crate::calendar::{Calendar, Entry};
@@ -73,6 +74,8 @@ pub(super) struct Shard {
     waiting: Vec<Waiting>,
     hosts: Vec<SimHost>,
     pool: PacketPool,
+    /// What switches remember of flowlets, if they balance by them.
+    flowlets: Option<Box<Flowlets>>,
     /// Packets that leave the host at hand.
     leaving: Vec<PacketId>,
     /// Something has happened to the host at hand.
@@ -109,6 +112,7 @@ impl Shard {
             waiting,
             hosts: hosts.map(|node| host(HostId(node.0))).collect(),
             pool: PacketPool::default(),
+            flowlets: plan.flowlet_gap_ps().map(|gap_ps| Box::new(Flowlets::new(gap_ps, seed))),
             leaving: Vec::new(),
             pending: false,
             batch: 0,
@@ -238,8 +242,15 @@ impl Shard {
     }
 
     fn forward(&mut self, node: NodeId, hop: Hop) {
-        let switch = &self.plan.switches()[(node.0 - self.plan.hosts()) as usize];
-        let port = self.layout.port(node, switch.route(&hop));
+        let number = node.0 - self.plan.hosts();
+        let switch = &self.plan.switches()[number as usize];
+        let link = match &mut self.flowlets {
+            None => switch.route(&hop),
+            Some(flowlets) => {
+                switch.route_by(&hop, |links| flowlets.pick(number, self.now, &hop, links))
+            }
+        };
+        let port = self.layout.port(node, link);
         self.offer(node, port, hop);
     }
 

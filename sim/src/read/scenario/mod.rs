@@ -49,6 +49,7 @@ pub use work::{FlowFile, GoalFile, HostName, MatrixFile, StartUnitName, WorkFile
 use super::ReadError;
 use crate::experiment::{Begin, Engines, Failure};
 use crate::fabric::blueprint::Blueprint;
+use crate::fabric::flowlet;
 use crate::ids::LinkId;
 use crate::link::Health;
 use crate::patterns::HostLink;
@@ -88,6 +89,9 @@ pub struct ScenarioFile {
     /// What its links are like, unless the topology says otherwise.
     #[serde(default)]
     pub links: LinkFile,
+    /// How its switches choose between links.
+    #[serde(default)]
+    pub switches: SwitchFile,
     /// What the hosts do.
     pub work: Vec<Spanned<WorkFile>>,
     /// How they do it.
@@ -98,6 +102,28 @@ pub struct ScenarioFile {
     /// Where errors lie.
     #[serde(skip)]
     source: Source,
+}
+
+/// The switches.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SwitchFile {
+    /// How they choose between links that lead to the same host.
+    #[serde(default)]
+    pub balancing: BalancingFile,
+    /// The pause that ends a flowlet, in microseconds. Without it, it follows the rate of the first host's link.
+    pub flowlet_gap_us: Option<Spanned<f64>>,
+}
+
+/// How switches choose between links.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BalancingFile {
+    /// By the packet's path number, as the topology says: a sender with one path has per-flow ECMP.
+    #[default]
+    Path,
+    /// At random for each flowlet (LetFlow).
+    Flowlet,
 }
 
 /// The hosts' engines.
@@ -230,7 +256,10 @@ impl ScenarioFile {
         let trims = network.plan.links().iter().any(|link| link.config.trimming);
         let engines = self.engines(trims)?;
         let link = network.site().link;
-        let plan = Arc::new(network.plan);
+        let plan = Arc::new(match self.switches.gap_ps(&self.source, link.bytes_per_s)? {
+            None => network.plan,
+            Some(gap_ps) => network.plan.with_flowlets(gap_ps),
+        });
         Ok(Prepared { plan, work, link, engines, failures, seed: self.seed, limit_ps })
     }
 
@@ -318,6 +347,27 @@ impl ScenarioFile {
             }
         }
         Ok(failures)
+    }
+}
+
+impl SwitchFile {
+    /// The pause that ends a flowlet, if switches balance by flowlets.
+    fn gap_ps(&self, source: &Source, bytes_per_s: u64) -> Result<Option<Picos>, ReadError> {
+        match (self.balancing, &self.flowlet_gap_us) {
+            (BalancingFile::Path, None) => Ok(None),
+            (BalancingFile::Path, Some(gap_us)) => {
+                let what = "expected balancing = \"flowlet\" beside flowlet_gap_us";
+                Err(source.error(gap_us, what))
+            }
+            (BalancingFile::Flowlet, None) => Ok(Some(flowlet::gap_ps(bytes_per_s))),
+            (BalancingFile::Flowlet, Some(gap_us)) => match time(*gap_us.get_ref(), 1e3) {
+                Some(gap_ps) => Ok(Some(gap_ps)),
+                None => {
+                    let what = "expected flowlet_gap_us from 0 to 1000000000000";
+                    Err(source.error(gap_us, what))
+                }
+            },
+        }
     }
 }
 

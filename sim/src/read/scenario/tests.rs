@@ -238,7 +238,7 @@ const MISTAKES: &[(&str, &str, &str)] = &[
     (
         "seed = 7",
         "sed = 7",
-        "a.toml:2: unknown field `sed`, expected one of `seed`, `limit_ms`, `topology`, `links`, `work`, `engines`, `failures`",
+        "a.toml:2: unknown field `sed`, expected one of `seed`, `limit_ms`, `topology`, `links`, `switches`, `work`, `engines`, `failures`",
     ),
     ("seed = 7", "seed 7", "a.toml:2: key with no value, expected `=`"),
     (
@@ -360,6 +360,37 @@ fn mistakes_name_the_line_and_what_is_expected() {
     let refused = prepare(&TREE.replace("paths = 8", "settings = { wrong = 1 }")).err();
     let refused = refused.unwrap_or_default();
     assert!(refused.starts_with("a.toml:28: setting wrong of nscc: "), "{refused}");
+}
+
+#[test]
+fn switches_balance_by_flowlets_if_the_file_says_so() {
+    let gap_ps = |switches: &str| {
+        let prepared =
+            prepare(&TREE.replace("[topology.tree]", &format!("{switches}\n[topology.tree]")));
+        prepared.map(|prepared| prepared.plan.flowlet_gap_ps())
+    };
+    assert_eq!(gap_ps(""), Ok(None));
+    assert_eq!(gap_ps("[switches]\nbalancing = \"path\""), Ok(None));
+    // The rate of the hosts' links is 100 Gb/s.
+    assert_eq!(gap_ps("[switches]\nbalancing = \"flowlet\""), Ok(Some(50_000_000)));
+    let given = "[switches]\nbalancing = \"flowlet\"\nflowlet_gap_us = 1.5";
+    assert_eq!(gap_ps(given), Ok(Some(1_500_000)));
+    for (switches, expected) in [
+        (
+            "[switches]\nbalancing = \"conga\"",
+            "a.toml:13: unknown variant `conga`, expected `path` or `flowlet`",
+        ),
+        (
+            "[switches]\nflowlet_gap_us = 1",
+            "a.toml:13: expected balancing = \"flowlet\" beside flowlet_gap_us",
+        ),
+        (
+            "[switches]\nbalancing = \"flowlet\"\nflowlet_gap_us = -1",
+            "a.toml:14: expected flowlet_gap_us from 0 to 1000000000000",
+        ),
+    ] {
+        assert_eq!(gap_ps(switches), Err(expected.to_owned()), "{switches}");
+    }
 }
 
 #[test]
