@@ -122,6 +122,26 @@ pub struct Repeats {
     pub spurious: u64,
 }
 
+/// Looks at a run while it goes on. It may stop the network at any time, which changes no result.
+pub trait Observer {
+    /// The network is at rest. Its work begins at `begin`.
+    fn begin(&mut self, fabric: &mut Fabric, flows: &[Flow], begin: Picos);
+
+    /// Runs the network up to `end`.
+    fn run_until(&mut self, fabric: &mut Fabric, end: Picos);
+}
+
+/// Nobody looks.
+struct Unobserved;
+
+impl Observer for Unobserved {
+    fn begin(&mut self, _: &mut Fabric, _: &[Flow], _: Picos) {}
+
+    fn run_until(&mut self, fabric: &mut Fabric, end: Picos) {
+        fabric.run_until(end);
+    }
+}
+
 /// What came of an experiment.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Results {
@@ -153,14 +173,29 @@ impl Experiment {
     /// # Errors
     /// As [`Experiment::run`].
     pub fn run_with(self, limit_ps: Picos, failures: &[Failure]) -> Result<Results, Unfinished> {
+        Ok(self.run_observed(limit_ps, failures, &mut Unobserved)?.0)
+    }
+
+    /// The same while an observer looks at it. Returns the network as it is at the end, too.
+    ///
+    /// # Errors
+    /// As [`Experiment::run`].
+    pub fn run_observed(
+        self,
+        limit_ps: Picos,
+        failures: &[Failure],
+        observer: &mut impl Observer,
+    ) -> Result<(Results, Fabric), Unfinished> {
         let flows = self.work.flows().to_vec();
         let (mut fabric, begin_ps) = self.build();
+        observer.begin(&mut fabric, &flows, begin_ps);
         let limit_ps = begin_ps + limit_ps;
         let mut failures = failures.iter().peekable();
         let mut end = begin_ps;
         loop {
             let change_at = failures.peek().map(|failure| begin_ps + failure.at);
-            fabric.run_until(change_at.map_or(end, |at| at.min(end)).min(limit_ps));
+            let until = change_at.map_or(end, |at| at.min(end)).min(limit_ps);
+            observer.run_until(&mut fabric, until);
             let now = fabric.now();
             while let Some(failure) = failures.next_if(|failure| begin_ps + failure.at <= now) {
                 fabric.set_health(failure.link, failure.health);
@@ -176,7 +211,7 @@ impl Experiment {
                 Some(_) => end = now + SLICE_PS,
             }
         }
-        Ok(results(&fabric, flows, begin_ps))
+        Ok((results(&fabric, flows, begin_ps), fabric))
     }
 
     /// The network, and when its work begins.

@@ -185,6 +185,13 @@ impl SimHost {
         self.memory.placed_bytes[task.0 as usize]
     }
 
+    /// Bytes that it may have in flight to another host; `None` if it has not spoken to it.
+    #[must_use]
+    pub fn window_bytes(&self, to: HostId) -> Option<u64> {
+        let peer = self.peers.get(&to)?;
+        self.endpoint.flow(*peer).map(|flow| flow.window_bytes)
+    }
+
     /// When a task began and was done.
     #[must_use]
     pub fn times(&self, task: TaskId) -> Times {

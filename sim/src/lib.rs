@@ -6,7 +6,7 @@
 //! work: permutations, incasts, collectives, flows by a distribution. [`read`] reads networks and
 //! work from files. [`topology`] builds
 //! a bottleneck, [`scenario`] runs endless flows over it and measures, [`trial`] breaks paths and measures how traffic
-//! reacts, [`tables`] prints what the repository keeps under `sim/tables`.
+//! reacts, [`tables`] prints what the repository keeps under `sim/tables`. [`series`] samples a run over time.
 //!
 //! Nothing depends on the machine: one seed gives one run, to the last event.
 #![deny(unsafe_code)]
@@ -31,6 +31,7 @@ pub mod queue;
 pub mod read;
 pub mod scenario;
 pub mod schemes;
+pub mod series;
 pub mod summary;
 pub mod tables;
 pub mod tasks;

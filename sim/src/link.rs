@@ -96,6 +96,8 @@ pub struct LinkCounters {
     pub offered: u64,
     /// Bytes offered to it.
     pub offered_bytes: u64,
+    /// Bytes that its transmitter has sent or begun to send.
+    pub sent_bytes: u64,
     /// Packets dropped because the queue was full.
     pub drops: u64,
     /// Payloads cut off because the queue was full.
@@ -109,9 +111,10 @@ pub struct LinkCounters {
 impl LinkCounters {
     /// Adds those of another link.
     pub fn add(&mut self, other: &LinkCounters) {
-        let LinkCounters { offered, offered_bytes, drops, trims, marks, lost } = other;
+        let LinkCounters { offered, offered_bytes, sent_bytes, drops, trims, marks, lost } = other;
         self.offered += offered;
         self.offered_bytes += offered_bytes;
+        self.sent_bytes += sent_bytes;
         self.drops += drops;
         self.trims += trims;
         self.marks += marks;

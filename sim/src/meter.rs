@@ -16,6 +16,10 @@ pub struct DepthMeter {
     depth_bytes: u64,
     area: u128,
     bins: Vec<Picos>,
+    /// Area and greatest depth since [`DepthMeter::take_interval`].
+    interval_area: u128,
+    interval_max_bytes: u64,
+    interval_since: Picos,
 }
 
 impl DepthMeter {
@@ -30,19 +34,44 @@ impl DepthMeter {
             depth_bytes: 0,
             area: 0,
             bins: vec![0; BINS],
+            interval_area: 0,
+            interval_max_bytes: 0,
+            interval_since: 0,
         }
+    }
+
+    /// A meter of intervals alone: it has no distribution.
+    #[must_use]
+    pub fn of_intervals() -> DepthMeter {
+        DepthMeter { bins: Vec::new(), ..DepthMeter::new(1) }
     }
 
     /// The queue holds `depth_bytes` from now on.
     pub fn set(&mut self, now: Picos, depth_bytes: u64) {
         let span = now - self.changed;
         if span > 0 {
-            self.area += u128::from(span) * u128::from(self.depth_bytes);
+            let area = u128::from(span) * u128::from(self.depth_bytes);
+            self.area += area;
+            self.interval_area += area;
             let bin = (self.depth_bytes * BINS_PER_UNIT / self.unit_bytes) as usize;
-            self.bins[bin.min(BINS - 1)] += span;
+            if let Some(bin) = self.bins.get_mut(bin.min(BINS - 1)) {
+                *bin += span;
+            }
             self.changed = now;
         }
         self.depth_bytes = depth_bytes;
+        self.interval_max_bytes = self.interval_max_bytes.max(depth_bytes);
+    }
+
+    /// Mean and greatest depth since the last call, in bytes.
+    pub fn take_interval(&mut self, now: Picos) -> (f64, u64) {
+        self.set(now, self.depth_bytes);
+        let span = now - self.interval_since;
+        let mean = if span == 0 { 0.0 } else { self.interval_area as f64 / span as f64 };
+        let max_bytes = self.interval_max_bytes;
+        (self.interval_area, self.interval_since) = (0, now);
+        self.interval_max_bytes = self.depth_bytes;
+        (mean, max_bytes)
     }
 
     /// Begins to measure again.

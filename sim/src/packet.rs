@@ -31,6 +31,8 @@ pub struct Packet {
     pub payload_bytes: u32,
     /// A switch cut the payload off.
     pub trimmed: bool,
+    /// Its place among the data packets of a pair of hosts that somebody watches, from 1; 0 otherwise.
+    pub(crate) number: u32,
 }
 
 impl Packet {
@@ -67,7 +69,7 @@ impl PacketPool {
             let packet = &mut self.slots[index as usize];
             packet.head.clear();
             (packet.from, packet.to) = (from, to);
-            (packet.payload_bytes, packet.trimmed) = (0, false);
+            (packet.payload_bytes, packet.trimmed, packet.number) = (0, false, 0);
             return PacketId(index);
         }
         self.slots.push(Packet { from, to, ..Packet::default() });

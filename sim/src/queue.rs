@@ -78,6 +78,16 @@ impl Queue {
         self.depth.as_deref()
     }
 
+    /// Measures the depth of each interval, unless it is measured anyway.
+    pub fn watch_depth(&mut self) {
+        self.depth.get_or_insert_with(|| Box::new(DepthMeter::of_intervals()));
+    }
+
+    /// Mean and greatest depth since the last call, in bytes; 0 if nobody measures.
+    pub fn take_depth(&mut self, now: Picos) -> (f64, u64) {
+        self.depth.as_mut().map_or((0.0, 0), |depth| depth.take_interval(now))
+    }
+
     /// Measures the depth from now on.
     pub fn reset_depth(&mut self, now: Picos) {
         if let Some(depth) = &mut self.depth {
@@ -163,9 +173,11 @@ impl Queue {
     /// Takes the next packet out, and marks it by what waits behind it.
     pub fn pop(&mut self, now: Picos) -> Option<Hop> {
         if let Some(hop) = self.first.pop_front() {
+            self.counters.sent_bytes += u64::from(hop.wire_bytes);
             return Some(hop);
         }
         let mut hop = self.waiting.pop_front()?;
+        self.counters.sent_bytes += u64::from(hop.wire_bytes);
         self.waiting_bytes -= u64::from(hop.wire_bytes);
         self.settle_depth(now);
         if hop.can_be_marked() && self.marks() {

@@ -15,6 +15,7 @@ use crate::host::SimHost;
 use crate::ids::{HostId, LinkId};
 use crate::link::{Health, LinkCounters};
 use crate::queue::Queue;
+use crate::series::watch::{DISTANCES, Watch};
 use crate::time::Picos;
 use crate::work::Trigger;
 use blueprint::{Blueprint, NodeId};
@@ -115,6 +116,29 @@ impl Fabric {
     /// All hosts, in the order of their numbers.
     pub fn hosts(&self) -> impl Iterator<Item = &SimHost> {
         self.shards.iter().flat_map(Shard::hosts)
+    }
+
+    /// Counts the data packets of these pairs of hosts from now on, and no longer those of others.
+    pub fn watch(&mut self, pairs: &[(HostId, HostId)]) {
+        for shard in &mut self.shards {
+            shard.watch = Some(Box::new(Watch::new(pairs)));
+        }
+    }
+
+    /// Data packets of a watched pair by path number.
+    #[must_use]
+    pub fn paths(&self, from: HostId, to: HostId) -> &[u64] {
+        self.watch_of(from).map_or(&[], |watch| watch.paths(from, to))
+    }
+
+    /// How far the data packets of a watched pair came out of order, by class, and at most.
+    #[must_use]
+    pub fn order(&self, from: HostId, to: HostId) -> ([u64; DISTANCES], u32) {
+        self.watch_of(to).map_or(([0; DISTANCES], 0), |watch| watch.order(from, to))
+    }
+
+    fn watch_of(&self, host: HostId) -> Option<&Watch> {
+        self.shards[self.layout.shard(NodeId(host.0))].watch.as_deref()
     }
 
     /// Breaks or heals a link.

@@ -217,6 +217,7 @@ impl Port {
         let mut counters = waiting.queue.counters();
         counters.offered += self.passed;
         counters.offered_bytes += self.passed_bytes;
+        counters.sent_bytes += self.passed_bytes;
         counters
     }
 }

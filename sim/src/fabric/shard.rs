@@ -11,6 +11,7 @@ use crate::ids::HostId;
 use crate::link::{Health, LinkCounters};
 use crate::packet::{Packet, PacketId, PacketPool};
 use crate::queue::Queue;
+use crate::series::watch::Watch;
 use crate::time::{PS_PER_NS, Picos, to_ns};
 use crate::work::Trigger;
 use std::sync::Arc;
@@ -84,6 +85,8 @@ pub(super) struct Shard {
     batch: u32,
     /// Triggers, and how often each was activated.
     triggers: Vec<(Trigger, u32)>,
+    /// Counts packets of some pairs of hosts, if anybody asks.
+    pub(super) watch: Option<Box<Watch>>,
     /// Packets for each other part.
     pub(super) outbox: Vec<Vec<Transit>>,
 }
@@ -117,6 +120,7 @@ impl Shard {
             pending: false,
             batch: 0,
             triggers: Vec::new(),
+            watch: None,
             outbox: (0..layout.shards()).map(|_| Vec::new()).collect(),
             plan: Arc::clone(plan),
             layout: Arc::clone(layout),
@@ -235,6 +239,9 @@ impl Shard {
     fn receive(&mut self, node: NodeId, hop: &Hop) {
         let packet = self.pool.get_mut(hop.packet);
         hop.tell(packet);
+        if let Some(watch) = self.watch.as_mut().filter(|_| packet.payload_bytes > 0) {
+            watch.arrives(packet.from, packet.to, packet.number);
+        }
         self.hosts[self.layout.host(node)].receive(packet);
         self.pool.give_back(hop.packet);
         self.pending = true;
@@ -321,12 +328,16 @@ impl Shard {
         let (uplink, at) = (self.layout.port(node, 0), self.layout.host(node));
         loop {
             let room = self.room(uplink);
-            let Shard { pool, leaving, hosts, .. } = self;
+            let Shard { pool, leaving, hosts, watch, .. } = self;
             let host = &mut hosts[at];
             host.step(self.now, to_ns(self.now), room);
             for packet in host.leaving() {
                 let taken = pool.take(HostId(node.0), packet.to);
-                pool.get_mut(taken).exchange(packet);
+                let kept = pool.get_mut(taken);
+                kept.exchange(packet);
+                if let Some(watch) = watch.as_mut().filter(|_| kept.payload_bytes > 0) {
+                    kept.number = watch.leaves(kept.from, kept.to, kept.path);
+                }
                 leaving.push(taken);
             }
             self.fire(at);
