@@ -11,6 +11,7 @@
 //! Nothing depends on the machine: one seed gives one run, to the last event.
 #![deny(unsafe_code)]
 
+pub mod baselines;
 pub mod calendar;
 pub mod experiment;
 pub mod fabric;

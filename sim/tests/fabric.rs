@@ -1,11 +1,11 @@
 //! Messages over trees of switches: every one arrives, none sooner than it can, and a run depends on its seed alone.
 
-use erd_rd::cc::schemes;
 use erd_sim::experiment::{Begin, Engines, Experiment, Failure, Results};
 use erd_sim::fabric::blueprint::Blueprint;
 use erd_sim::fabric::clos::{Clos, Tier};
 use erd_sim::ids::{HostId, LinkId};
 use erd_sim::link::{Health, Jitter, LinkConfig, Red};
+use erd_sim::schemes;
 use erd_sim::time::{Picos, from_ns};
 use erd_sim::topology::{PAYLOAD_BYTES, SEGMENT_WIRE_BYTES};
 use erd_sim::work::Work;
@@ -68,7 +68,7 @@ fn sending_ps(bytes: u64) -> Picos {
 #[test]
 fn a_run_is_the_same_on_any_number_of_threads() {
     let noise = Jitter { mean_ps: from_ns(3_000), spike_ps: from_ns(50_000), spikes_ppm: 1_000 };
-    for scheme in ["nscc", "strack", "spray"] {
+    for scheme in ["nscc", "strack", "spray", "plb"] {
         for jitter in [None, Some(noise)] {
             let link = LinkConfig { jitter, buffer_bytes: 60_000, ..link() };
             let results = [1, 2, 5].map(|threads| {
@@ -128,7 +128,7 @@ fn another_seed_gives_another_run() {
 
 #[test]
 fn no_message_is_faster_than_its_links() {
-    for scheme in schemes::NAMES {
+    for scheme in [schemes::NAMES, schemes::BASELINES].concat() {
         for bytes in [1, 4_096, 100_000] {
             let results = run(experiment(scheme, link(), across(32, bytes)));
             let plan = tree(link());

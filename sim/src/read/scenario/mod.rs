@@ -267,7 +267,7 @@ impl ScenarioFile {
         let EngineFile { scheme, settings, paths, rto_min_us, base_known, warm } = &self.engines;
         let name = scheme.get_ref().clone();
         let Some(mut changed) = schemes::by_name(&name) else {
-            let names = schemes::NAMES.join(", ");
+            let names = [schemes::NAMES, schemes::BASELINES].concat().join(", ");
             return Err(self
                 .source
                 .error(scheme, format_args!("expected a scheme of {names}, found {name:?}")));
