@@ -8,10 +8,11 @@ use crate::link::{Health, LinkCounters};
 use crate::scenario::SchemeMaker;
 use crate::time::{Picos, from_ns, to_ns};
 use crate::topology::{DATAGRAM_BYTES, SEGMENT_WIRE_BYTES};
+use crate::transport::erd::ErdHost;
+use crate::transport::{Protocol, Repeats};
 use crate::work::{Flow, Work};
 use erd_rd::config::CREDIT_MAX;
 use erd_rd::{Config, Endpoint, Nanos};
-use serde::Serialize;
 use std::sync::Arc;
 
 /// What the engine keeps free in a datagram for a payload checksum.
@@ -27,6 +28,8 @@ const SLICE_PS: Picos = from_ns(20_000);
 /// The engines of an experiment.
 #[derive(Clone)]
 pub struct Engines {
+    /// What they speak. The other settings are erd's.
+    pub protocol: Protocol,
     /// Congestion control.
     pub scheme: SchemeMaker,
     /// Path numbers (entropies) that they spray over.
@@ -105,21 +108,6 @@ impl FlowResult {
     pub fn completion_ps(&self) -> Picos {
         self.arrived - self.began
     }
-}
-
-/// Repeats of data packets, by what found the loss.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
-pub struct Repeats {
-    /// The receiver's scan.
-    pub nack: u64,
-    /// A probe.
-    pub probe: u64,
-    /// Acknowledgements of later packets.
-    pub order: u64,
-    /// A switch that trimmed.
-    pub trim: u64,
-    /// Those that were not needed.
-    pub spurious: u64,
 }
 
 /// Looks at a run while it goes on. It may stop the network at any time, which changes no result.
@@ -229,8 +217,13 @@ impl Experiment {
         let mut fabric = Fabric::new(plan, threads, seed, |id| {
             let uplink = &links.links()[links.links_of(NodeId(id.0)).start as usize];
             let rate = uplink.config.bytes_per_s.unwrap_or(0);
-            let endpoint = engines.endpoint(id, base_rtt_ns, rate, seed);
-            SimHost::new(id, endpoint, tasks.next().unwrap_or_default())
+            let tasks = tasks.next().unwrap_or_default();
+            match engines.protocol {
+                Protocol::Erd => {
+                    let endpoint = engines.endpoint(id, base_rtt_ns, rate, seed);
+                    ErdHost::new(id, endpoint, tasks).into()
+                }
+            }
         });
         fabric.set_triggers(triggers);
         (fabric, begin_ps)
@@ -282,13 +275,9 @@ fn results(fabric: &Fabric, flows: Vec<Flow>, begin: Picos) -> Results {
         links.add(&fabric.counters(LinkId(link)));
     }
     let (mut data_packets, mut repeats) = (0, Repeats::default());
-    for stats in fabric.hosts().map(|host| host.endpoint().stats()) {
-        data_packets += stats.tx_data;
-        repeats.nack += stats.rtx_nack;
-        repeats.probe += stats.rtx_probe;
-        repeats.order += stats.rtx_order;
-        repeats.trim += stats.rtx_trim;
-        repeats.spurious += stats.rtx_spurious;
+    for stats in fabric.hosts().map(SimHost::stats) {
+        data_packets += stats.data_packets;
+        repeats.add(&stats.repeats);
     }
     Results { flows, links, data_packets, events: fabric.events(), repeats, begin }
 }

@@ -1,10 +1,10 @@
 //! A packet-level network simulator that runs the erd protocol engine itself in virtual time.
 //!
 //! [`fabric`] joins hosts, links and switches to a network and runs the events; its blueprints say what a network looks
-//! like. A [`queue::Queue`] marks, trims and loses packets. A [`host::SimHost`] runs one [`erd_rd::Endpoint`], by the loop
-//! that also runs it in the library, over a [`port::SimPort`], and does what its tasks say ([`work`]). [`patterns`] makes
-//! work: permutations, incasts, collectives, flows by a distribution. [`read`] reads networks and
-//! work from files. [`topology`] builds
+//! like. A [`queue::Queue`] marks, trims and loses packets. A [`host::SimHost`] does what its tasks say
+//! ([`work`]) over a [`transport`]: one [`erd_rd::Endpoint`], run over a [`port::SimPort`] by the loop that also runs it in
+//! the library. [`patterns`] makes work: permutations, incasts, collectives, flows by a distribution. [`read`] reads
+//! networks and work from files. [`topology`] builds
 //! a bottleneck, [`scenario`] runs endless flows over it and measures, [`trial`] breaks paths and measures how traffic
 //! reacts, [`tables`] prints what the repository keeps under `sim/tables`. [`series`] samples a run over time.
 //!
@@ -38,5 +38,6 @@ pub mod tables;
 pub mod tasks;
 pub mod time;
 pub mod topology;
+pub mod transport;
 pub mod trial;
 pub mod work;

@@ -15,6 +15,7 @@ use erd_sim::schemes;
 use erd_sim::summary::Summary;
 use erd_sim::tables::{self, TABLES, Table};
 use erd_sim::time::{Picos, from_ns};
+use erd_sim::transport::Protocol;
 use erd_sim::work::Work;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -225,6 +226,7 @@ fn speed(args: &SpeedArgs) -> anyhow::Result<()> {
         }
     }
     let engines = Engines {
+        protocol: Protocol::Erd,
         scheme: with_settings(&args.scheme, &[])?,
         paths: 64,
         rto_min_ns: 100_000,

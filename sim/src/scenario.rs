@@ -203,11 +203,11 @@ impl Run {
         }
         let mut rtx = [0; 3];
         for host in self.network.hosts().take(self.receiver.0 as usize) {
-            let stats = host.endpoint().stats();
+            let repeats = host.stats().repeats;
             for (sum, one) in rtx.iter_mut().zip([
-                stats.rtx_nack + stats.rtx_order + stats.rtx_trim,
-                stats.rtx_probe,
-                stats.rtx_spurious,
+                repeats.nack + repeats.order + repeats.trim,
+                repeats.probe,
+                repeats.spurious,
             ]) {
                 *sum += one;
             }

@@ -1,9 +1,10 @@
 //! What an experiment shows in a few lines.
 
-use crate::experiment::{FlowResult, Repeats, Results};
+use crate::experiment::{FlowResult, Results};
 use crate::link::LinkCounters;
 use crate::patterns::bound::Bound;
 use crate::time::Picos;
+use crate::transport::Repeats;
 use serde::Serialize;
 use std::fmt;
 

@@ -2,11 +2,11 @@
 
 use crate::fabric::Fabric;
 use crate::fabric::blueprint::{Blueprint, LinkPlan, NodeId, Routes, Spread, SwitchPlan};
-use crate::host::SimHost;
 use crate::ids::{HostId, LinkId, name_of};
 use crate::link::{Jitter, LinkConfig, Red};
 use crate::packet::FRAME_BYTES;
 use crate::time::{Picos, from_ns, serialization_ps};
+use crate::transport::erd::ErdHost;
 use crate::work::Work;
 use erd_rd::cc::Scheme;
 use erd_rd::{Config, Endpoint, Nanos};
@@ -155,7 +155,7 @@ impl Bottleneck {
         let mut tasks = work.into_hosts().0.into_iter();
         let fabric = Fabric::new(Arc::new(plan), 1, self.seed, |id| {
             let tasks = tasks.next().expect("work for each host");
-            SimHost::new(id, self.endpoint(id, scheme()), tasks)
+            ErdHost::new(id, self.endpoint(id, scheme()), tasks).into()
         });
         (fabric, paths.map(LinkId).collect(), HostId(self.senders))
     }

@@ -8,6 +8,7 @@ use erd_sim::link::{Health, Jitter, LinkConfig, Red};
 use erd_sim::schemes;
 use erd_sim::time::{Picos, from_ns};
 use erd_sim::topology::{PAYLOAD_BYTES, SEGMENT_WIRE_BYTES};
+use erd_sim::transport::Protocol;
 use erd_sim::work::Work;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -44,6 +45,7 @@ fn across(hosts: u32, bytes: u64) -> Work {
 
 fn experiment(scheme: &'static str, link: LinkConfig, work: Work) -> Experiment {
     let engines = Engines {
+        protocol: Protocol::Erd,
         scheme: Rc::new(move || schemes::by_name(scheme).expect("a scheme")),
         paths: 16,
         rto_min_ns: 100_000,

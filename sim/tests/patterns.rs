@@ -11,6 +11,7 @@ use erd_sim::patterns::{HostLink, Pattern, Site};
 use erd_sim::schemes;
 use erd_sim::time::{Picos, from_ns};
 use erd_sim::topology::{DATAGRAM_BYTES, PAYLOAD_BYTES};
+use erd_sim::transport::Protocol;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -42,6 +43,7 @@ fn tree(hosts: u32) -> (Blueprint, Site) {
 fn engines() -> Engines {
     let scheme = Rc::new(|| schemes::by_name("nscc").expect("there is such a scheme"));
     Engines {
+        protocol: Protocol::Erd,
         scheme,
         paths: 16,
         rto_min_ns: 100_000,

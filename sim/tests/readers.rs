@@ -6,6 +6,7 @@ use erd_sim::read::goal::Schedule;
 use erd_sim::read::matrix::{Matrix, StartUnit};
 use erd_sim::read::scenario::{Prepared, ScenarioFile};
 use erd_sim::read::topo::{QueueSettings, Topo};
+use erd_sim::transport::Protocol;
 use erd_sim::work::Work;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -36,6 +37,7 @@ fn run(work: Work) -> Results {
     };
     let clos = Topo::read("a.topo", TOPO).expect("valid").clos(&queues, 1);
     let engines = Engines {
+        protocol: Protocol::Erd,
         scheme: Rc::new(|| by_name("nscc").expect("a scheme")),
         paths: 16,
         rto_min_ns: 100_000,

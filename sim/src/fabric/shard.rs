@@ -12,7 +12,7 @@ use crate::link::{Health, LinkCounters};
 use crate::packet::{Packet, PacketId, PacketPool};
 use crate::queue::Queue;
 use crate::series::watch::Watch;
-use crate::time::{PS_PER_NS, Picos, to_ns};
+use crate::time::{PS_PER_NS, Picos};
 use crate::work::Trigger;
 use std::sync::Arc;
 
@@ -242,7 +242,7 @@ impl Shard {
         if let Some(watch) = self.watch.as_mut().filter(|_| packet.payload_bytes > 0) {
             watch.arrives(packet.from, packet.to, packet.number);
         }
-        self.hosts[self.layout.host(node)].receive(packet);
+        self.hosts[self.layout.host(node)].receive(self.now, packet);
         self.pool.give_back(hop.packet);
         self.pending = true;
         self.batch += 1;
@@ -330,7 +330,7 @@ impl Shard {
             let room = self.room(uplink);
             let Shard { pool, leaving, hosts, watch, .. } = self;
             let host = &mut hosts[at];
-            host.step(self.now, to_ns(self.now), room);
+            host.step(self.now, room);
             for packet in host.leaving() {
                 let taken = pool.take(HostId(node.0), packet.to);
                 let kept = pool.get_mut(taken);

@@ -55,6 +55,7 @@ use crate::link::Health;
 use crate::patterns::HostLink;
 use crate::schemes;
 use crate::time::Picos;
+use crate::transport::Protocol;
 use crate::work::Work;
 use common::{Source, time, yes};
 use erd_rd::cc::options::OptionInfo;
@@ -302,6 +303,7 @@ impl ScenarioFile {
         });
         let rto_min_ns = (rto_min_us * 1e3) as u64;
         Ok(Engines {
+            protocol: Protocol::Erd,
             scheme,
             paths: *paths.get_ref(),
             rto_min_ns,

@@ -1,0 +1,262 @@
+//! The erd engine as a transport: one engine, the library's loop that runs it, and memory that only counts.
+
+use super::agenda::{Agenda, Message};
+use super::{Repeats, Transport, TransportStats};
+use crate::ids::{HostId, name_of};
+use crate::packet::{Packet, ZEROS};
+use crate::port::{SimClock, SimPort, Simulated};
+use crate::time::{Picos, from_ns, to_ns};
+use crate::work::{FlowId, Task, TaskId};
+use erd_core::region::Pass;
+use erd_core::run::link::Link;
+use erd_core::run::net_errors::NetErrors;
+use erd_core::run::pieces::Pieces;
+use erd_core::run::{Carriers, Driven, Parts};
+use erd_rd::{
+    Arrived, EndReason, Endpoint, Expected, Host, Nanos, OpError, Part, PeerId, RecvToken,
+    SendToken, TxBurst, Verdict, WorkRequest,
+};
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// Memory of a host: payload is counted by task and not kept.
+#[derive(Debug, Default)]
+pub struct Memory {
+    agenda: Agenda,
+}
+
+/// The tag of a message that no task waits for.
+const STRANGER: u64 = u64::MAX;
+
+impl Host for Memory {
+    fn read(&mut self, _: SendToken, _: u64, out: &mut [u8]) {
+        out.fill(0);
+    }
+
+    /// Checksums are off.
+    fn checksum(&mut self, _: SendToken, _: u64, _: u32, seed: u32) -> u32 {
+        seed
+    }
+
+    fn sent(&mut self, op: SendToken, outcome: Result<(), OpError>) {
+        if outcome.is_err() {
+            self.agenda.failed();
+        }
+        self.agenda.sent(TaskId(op.0 as u32));
+    }
+
+    fn arrived(&mut self, msg: &Arrived) -> Verdict {
+        let task = msg.tag.and_then(|tag| self.agenda.receiver_of(FlowId(tag as u32)));
+        let token = task.map_or(STRANGER, |task| task.0.into());
+        Verdict::Matched(RecvToken(token), msg.len_bytes)
+    }
+
+    fn hold(&mut self, _: PeerId, _: u64) -> Option<RecvToken> {
+        None
+    }
+
+    fn place(&mut self, to: RecvToken, _: u64, bytes: &[u8]) {
+        if to.0 != STRANGER {
+            self.agenda.placed(TaskId(to.0 as u32), bytes.len() as u64);
+        }
+    }
+
+    fn received(&mut self, token: RecvToken, outcome: Result<u64, OpError>) {
+        if outcome.is_err() || token.0 == STRANGER {
+            self.agenda.failed();
+        }
+        if token.0 != STRANGER {
+            self.agenda.received(TaskId(token.0 as u32));
+        }
+    }
+
+    fn session_ended(&mut self, _: PeerId, _: u32, _: EndReason) {}
+
+    fn datagram_limit_bytes(&mut self, _: SocketAddr) -> u16 {
+        u16::MAX
+    }
+}
+
+impl erd_core::run::Memory for Memory {
+    fn place_of(&mut self, _: &Expected, _: &mut Option<Pass>) -> Option<NonNull<u8>> {
+        None
+    }
+
+    fn gather(&self, burst: &TxBurst, pieces: &mut Pieces) -> Result<(), Option<SendToken>> {
+        for part in &burst.parts {
+            match *part {
+                Part::Inline { start, len_bytes } => {
+                    pieces.push_bytes(&burst.bytes[start as usize..][..len_bytes as usize]);
+                }
+                Part::Payload { len_bytes, .. } => pieces.push_bytes(&ZEROS[..len_bytes as usize]),
+            }
+        }
+        Ok(())
+    }
+
+    /// No memory goes.
+    fn take_gone(&mut self) -> Vec<SendToken> {
+        Vec::new()
+    }
+
+    /// Nobody waits for completions.
+    fn has_completions(&self) -> bool {
+        false
+    }
+}
+
+/// See the module.
+pub struct ErdHost {
+    endpoint: Endpoint,
+    memory: Memory,
+    carriers: Carriers<Simulated>,
+    now: Picos,
+    peers: HashMap<HostId, PeerId>,
+    /// Datagrams that the uplink can take.
+    uplink_room: usize,
+}
+
+impl Driven for ErdHost {
+    type Outside = Simulated;
+    type Memory = Memory;
+
+    fn parts(&mut self) -> Parts<'_, Simulated, Memory> {
+        let ErdHost { endpoint, memory, carriers, .. } = self;
+        Parts { engine: endpoint, host: memory, carriers }
+    }
+
+    /// Does what is due of the tasks.
+    #[inline]
+    fn settle(&mut self) {
+        if self.memory.agenda.is_due(self.now) {
+            self.run_tasks(self.now);
+        }
+    }
+
+    /// All that is due at this moment has been done: datagrams may leave.
+    fn feed(&mut self) {
+        self.carriers.port.room = self.uplink_room;
+    }
+
+    fn publish(&mut self) {}
+}
+
+impl ErdHost {
+    /// The host of this number with an engine and its tasks; `endpoint` bears the name that [`name_of`] gives.
+    #[must_use]
+    pub fn new(id: HostId, endpoint: Endpoint, tasks: Vec<Task>) -> ErdHost {
+        let net_errors = Arc::new(NetErrors::default());
+        let inbox = net_errors.join(&Arc::default());
+        let link = Link::new(None, name_of(id), false);
+        let (port, clock) = (SimPort::default(), SimClock::default());
+        ErdHost {
+            carriers: Carriers::new(port, None, link, clock, (net_errors, inbox)),
+            endpoint,
+            memory: Memory { agenda: Agenda::new(tasks) },
+            now: 0,
+            peers: HashMap::new(),
+            uplink_room: 0,
+        }
+    }
+
+    /// Its engine.
+    #[must_use]
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
+    fn peer(&mut self, now_ns: Nanos, to: HostId) -> Option<PeerId> {
+        if let Some(peer) = self.peers.get(&to) {
+            return Some(*peer);
+        }
+        let peer = self.endpoint.peer(now_ns, name_of(to), &mut self.memory).ok()?;
+        self.peers.insert(to, peer);
+        Some(peer)
+    }
+}
+
+impl Transport for ErdHost {
+    fn agenda(&self) -> &Agenda {
+        &self.memory.agenda
+    }
+
+    fn agenda_mut(&mut self) -> &mut Agenda {
+        &mut self.memory.agenda
+    }
+
+    fn post(&mut self, now: Picos, message: &Message) -> bool {
+        let now_ns = to_ns(now);
+        let Some(peer) = self.peer(now_ns, message.to) else { return false };
+        let wr = WorkRequest {
+            peer,
+            token: SendToken(message.task.0.into()),
+            len_bytes: message.bytes,
+            tag: Some(message.flow.0.into()),
+            data: None,
+            match_complete: false,
+            awaited: false,
+            delivery: false,
+            fence: false,
+        };
+        self.endpoint.send(now_ns, wr).is_ok()
+    }
+
+    fn receive(&mut self, _: Picos, packet: &mut Packet) {
+        std::mem::swap(self.carriers.port.arrivals.next(), packet);
+    }
+
+    /// Runs one step of the library's loop.
+    fn step(&mut self, now: Picos, room: usize) {
+        self.now = now;
+        self.uplink_room = room;
+        self.carriers.clock.0 = to_ns(now);
+        self.carriers.port.room = 0;
+        if self.carriers.port.arrivals.is_empty() {
+            self.settle();
+        }
+        self.progress();
+    }
+
+    fn leaving(&mut self) -> &mut [Packet] {
+        self.carriers.port.leaving.drain()
+    }
+
+    fn has_more(&self) -> bool {
+        self.endpoint.has_ready() || !self.carriers.sender.is_empty()
+    }
+
+    fn next_wake(&self) -> Option<Picos> {
+        let due = self.memory.agenda.next_due();
+        self.endpoint.poll_timeout().map(from_ns).into_iter().chain(due).min()
+    }
+
+    fn window_bytes(&self, to: HostId) -> Option<u64> {
+        let peer = self.peers.get(&to)?;
+        self.endpoint.flow(*peer).map(|flow| flow.window_bytes)
+    }
+
+    fn stats(&self) -> TransportStats {
+        let stats = self.endpoint.stats();
+        TransportStats {
+            data_packets: stats.tx_data,
+            repeats: Repeats {
+                nack: stats.rtx_nack,
+                probe: stats.rtx_probe,
+                order: stats.rtx_order,
+                trim: stats.rtx_trim,
+                spurious: stats.rtx_spurious,
+            },
+        }
+    }
+
+    /// A rare call beside the loop's own ones.
+    #[inline(never)]
+    fn run_tasks(&mut self, now: Picos) {
+        self.memory.agenda.turn(now);
+        let mut waiting = self.memory.agenda.take_untaken();
+        waiting.retain(|message| !self.post(now, message));
+        self.memory.agenda.put_back(waiting);
+    }
+}

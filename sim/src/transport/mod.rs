@@ -1,0 +1,98 @@
+//! How a host carries messages. Its tasks hand messages to a transport, and learn from it which have arrived and which were
+//! acknowledged. The network gives the transport packets, and takes those that leave.
+//!
+//! [`erd`] is the engine that ships. A network runs one transport on all its hosts.
+
+pub mod agenda;
+pub mod erd;
+
+use crate::ids::HostId;
+use crate::packet::Packet;
+use crate::time::Picos;
+use agenda::{Agenda, Message};
+use serde::Serialize;
+
+/// What the hosts speak.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub enum Protocol {
+    /// The erd engine.
+    #[default]
+    Erd,
+}
+
+/// Repeats of data packets, by what found the loss.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct Repeats {
+    /// The receiver's scan.
+    pub nack: u64,
+    /// A probe.
+    pub probe: u64,
+    /// Acknowledgements of later packets.
+    pub order: u64,
+    /// A switch that trimmed.
+    pub trim: u64,
+    /// Those that were not needed.
+    pub spurious: u64,
+}
+
+impl Repeats {
+    /// Adds those of another host.
+    pub fn add(&mut self, other: &Repeats) {
+        let Repeats { nack, probe, order, trim, spurious } = other;
+        self.nack += nack;
+        self.probe += probe;
+        self.order += order;
+        self.trim += trim;
+        self.spurious += spurious;
+    }
+}
+
+/// Counters of a host's transport.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct TransportStats {
+    /// Data packets sent, without repeats.
+    pub data_packets: u64,
+    /// Repeats of them.
+    pub repeats: Repeats,
+}
+
+/// A host's side of a transport.
+pub trait Transport {
+    /// Its tasks.
+    fn agenda(&self) -> &Agenda;
+
+    /// Its tasks, to be told what has become of messages.
+    fn agenda_mut(&mut self) -> &mut Agenda;
+
+    /// Takes a message to send; false if it takes none now. It tells the agenda once the message was acknowledged.
+    fn post(&mut self, now: Picos, message: &Message) -> bool;
+
+    /// Takes a packet from the network, whose buffers it may keep. A step at the same moment follows.
+    fn receive(&mut self, now: Picos, packet: &mut Packet);
+
+    /// Does what is due. [`Transport::leaving`] has the packets that leave, at most `room` with payload.
+    fn step(&mut self, now: Picos, room: usize);
+
+    /// The packets that leave. The caller may take their buffers.
+    fn leaving(&mut self) -> &mut [Packet];
+
+    /// It would have handed over more, had there been room.
+    fn has_more(&self) -> bool;
+
+    /// When it wants to be woken, at the earliest, its tasks included.
+    fn next_wake(&self) -> Option<Picos>;
+
+    /// Bytes that it may have in flight to another host; `None` without a window, or if it has not spoken to it.
+    fn window_bytes(&self, to: HostId) -> Option<u64>;
+
+    /// Counters.
+    fn stats(&self) -> TransportStats;
+
+    /// Ends tasks that are done, begins those that are due, and takes their messages.
+    fn run_tasks(&mut self, now: Picos) {
+        self.agenda_mut().turn(now);
+        let mut waiting = self.agenda_mut().take_untaken();
+        waiting.retain(|message| !self.post(now, message));
+        self.agenda_mut().put_back(waiting);
+    }
+}
