@@ -3,12 +3,13 @@
 
 use super::lanes::LaneHabits;
 use super::ledger::Rules;
+use super::memory::{Plan, What, Wrong};
 use super::net::Fate;
 use super::node::Setup;
 use super::script::{ANY_FAILURE, NO_FAILURE, PATIENCE_NS, world};
 use super::sim::World;
 use erd_rd::OpError;
-use erd_rd::units::MILLISECOND;
+use erd_rd::units::{MICROSECOND, MILLISECOND, SECOND};
 use erd_rd::wire::header::PacketKind;
 use std::cell::Cell;
 use std::rc::Rc;
@@ -75,4 +76,37 @@ pub fn entries_of_another_session() {
     w.post(0, 1, 64);
     w.settle(PATIENCE_NS);
     assert_eq!(w.result(received), Some(Ok(64)), "they find together again");
+}
+
+/// A node withdraws the answer to a read just when its peer sends word of what it did with it. The node's next message takes
+/// the answer's place before that word comes.
+///
+/// # Panics
+/// If that word ends the lane, or if it never comes.
+pub fn late_word_of_a_withdrawn_answer() {
+    let mut w = pair(NO_FAILURE, |setup| {
+        setup.limits.withdrawal = 1.0;
+        setup.lanes = Some(LaneHabits { delay_ns: MILLISECOND, ..LaneHabits::default() });
+    });
+    let (what, wrong) = (What::Read, Wrong::No);
+    let (fence, data) = (false, false);
+    w.rma(0, &Plan { to: 1, what, len_bytes: 64 << 10, at: 0, stretches: 1, wrong, fence, data });
+    let owes = |w: &World| w.nodes[1].endpoint.as_ref().unwrap().owes_answers();
+    assert!(w.run_until(SECOND, owes), "the read was met");
+    let when = |w: &mut World, calls| w.nodes[1].app.leaving.iter_mut().for_each(|at| at.0 = calls);
+    when(&mut w, u64::MAX);
+    assert!(w.run_until(SECOND, |w| w.stats(0).lane_rx_entries > 0), "its reader knows the place");
+    w.run_for(MICROSECOND);
+    when(&mut w, 1);
+    // A call, after which it is withdrawn.
+    w.want(1, 1);
+    w.run_for(MICROSECOND);
+    assert!(w.nodes[1].app.leaving.is_empty(), "it was withdrawn");
+    assert_eq!(w.stats(1).lane_rx_entries, 1, "before its reader's word came");
+    let received = w.want(0, 64);
+    let sent = w.post(1, 0, 64);
+    w.settle(PATIENCE_NS);
+    assert_eq!((w.result(received), w.outcome(sent)), (Some(Ok(64)), Some(Ok(()))));
+    assert!(w.ledger.memory.asked[0].ended.is_some_and(|ended| ended.is_err()), "the read");
+    assert_eq!(w.stats(1).sessions_opened, 1);
 }

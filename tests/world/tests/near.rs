@@ -146,3 +146,8 @@ fn an_entry_of_another_session_with_the_readers_id_is_not_taken() {
 fn a_lane_tells_new_limits() {
     neighbours::more_messages_than_may_wait();
 }
+
+#[test]
+fn late_word_of_a_withdrawn_answer_is_about_nothing_else() {
+    neighbours::late_word_of_a_withdrawn_answer();
+}

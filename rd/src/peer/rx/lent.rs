@@ -99,13 +99,11 @@ impl Peer {
         Taken { answer: index, order, sends }: Taken,
     ) -> Result<(), DropReason> {
         let mine = self.id.index;
-        let op = core.ops.get_mut(index as usize);
-        // One that was withdrawn has ended.
-        let op = op.filter(|op| op.peer == mine && op.order == order);
+        // One that was withdrawn has ended. Its place may be another operation's, of which the order may be the same: the
+        // peer numbers its requests, and this side its own.
+        let op = core.ops.get_mut(index as usize).filter(|op| op.peer == mine && op.order == order);
         let Some(op) = op else { return Ok(()) };
-        let Role::Answer { op: theirs, msg_id, lent, .. } = &mut op.role else {
-            return Err(DropReason::Message);
-        };
+        let Role::Answer { op: theirs, msg_id, lent, .. } = &mut op.role else { return Ok(()) };
         if !core::mem::take(lent) {
             return Err(DropReason::Message);
         }
