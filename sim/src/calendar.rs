@@ -1,31 +1,35 @@
 //! A calendar queue: events in the order of their time and, at one instant, of their key. A key depends on what happens
 //! alone, never on when it was entered, so a run is the same however its parts are spread over threads.
+//!
+//! A node acts on another one only after a while. Days that are no longer than that go node by node: a node's events of
+//! the day come one after the other, in their order, and its memory is fetched once for all of them.
 
+use crate::days::{DAYS, Days};
 use crate::time::Picos;
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 
-/// Days of the calendar: what lies further ahead waits in a heap.
-const DAYS: usize = 1 << 14;
 /// Days between two looks whether a day has the right length.
 const REVIEW_DAYS: u32 = 4096;
 /// Events of a day on average, beyond which days become shorter.
 const CROWDED: u64 = 96;
 /// Events of a day on average, below which days become longer.
 const SPARSE: u64 = 8;
-/// Shortest day, as a power of two in picoseconds.
-const SHORTEST: u32 = 6;
+/// Shortest day, in picoseconds.
+const SHORTEST_PS: Picos = 1 << 6;
 /// Longest day: a millisecond.
-const LONGEST: u32 = 30;
-/// Most days whose memory is kept for the next ones.
-const SPARE_MAX: usize = 1024;
+const LONGEST_PS: Picos = 1 << 30;
+/// First bit of the node in a key.
+pub const NODE_SHIFT: u32 = 40;
+/// Nodes for each event of a day, beyond which a comparison of events is cheaper than a count for each node.
+const NODES_PER_EVENT: usize = 16;
 
 /// An event with its place in the order.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry<E> {
     /// When.
     pub at: Picos,
-    /// Orders the events of one instant. Those with the same key are alike.
+    /// Orders the events of one instant. Those with the same key are alike. Its upper bits are the node.
     pub key: u64,
     /// What.
     pub event: E,
@@ -34,6 +38,10 @@ pub struct Entry<E> {
 impl<E> Entry<E> {
     fn order(&self) -> (Picos, u64) {
         (self.at, self.key)
+    }
+
+    fn node(&self) -> usize {
+        (self.key >> NODE_SHIFT) as usize
     }
 }
 
@@ -60,69 +68,77 @@ impl<E> Ord for Entry<E> {
 /// See the module.
 #[derive(Debug)]
 pub struct Calendar<E> {
-    /// Length of a day: two to this power, in picoseconds.
-    length: u32,
-    /// The day whose events are in `today`.
-    day: u64,
+    /// A node acts on another one no sooner than after this time.
+    apart_ps: Picos,
+    /// Length of a day.
+    length_ps: Picos,
+    /// All events before this are in `today`.
+    begin: Picos,
     /// The last one comes first.
     today: Vec<Entry<E>>,
-    days: Vec<Vec<Entry<E>>>,
-    /// A bit for each day that has events.
-    busy: Vec<u64>,
-    /// Memory of days that are over.
-    spare: Vec<Vec<Entry<E>>>,
+    /// Those of the next day, while they are put in order.
+    coming: Vec<Entry<E>>,
+    days: Days<E>,
     /// Events beyond the last day.
     far: BinaryHeap<Reverse<Entry<E>>>,
+    /// Where the next event of each node goes, while a day is put in order.
+    places: Vec<u32>,
     /// Days and events since the last review.
     reviewed: (u32, u64),
     taken: u64,
 }
 
-impl<E: Copy> Default for Calendar<E> {
-    fn default() -> Self {
+impl<E: Copy> Calendar<E> {
+    /// An empty calendar for so many nodes, which act on each other no sooner than after this time.
+    #[must_use]
+    pub fn new(nodes: u32, apart_ps: Picos) -> Calendar<E> {
         Calendar {
-            length: 12,
-            day: 0,
+            apart_ps,
+            length_ps: apart_ps.clamp(SHORTEST_PS, LONGEST_PS),
+            begin: 0,
             today: Vec::new(),
-            days: (0..DAYS).map(|_| Vec::new()).collect(),
-            busy: vec![0; DAYS / 64],
-            spare: Vec::new(),
+            coming: Vec::new(),
+            days: Days::new(),
             far: BinaryHeap::new(),
+            places: vec![0; nodes as usize],
             reviewed: (0, 0),
             taken: 0,
         }
     }
-}
 
-impl<E: Copy> Calendar<E> {
+    /// From now on nodes act on each other at once.
+    pub fn act_at_once(&mut self) {
+        debug_assert!(self.today.is_empty(), "between two days");
+        self.apart_ps = 0;
+    }
+
+    /// Days go node by node.
+    fn goes_by_node(&self) -> bool {
+        self.length_ps <= self.apart_ps
+    }
+
     /// Enters an event. It may lie in the present, but not in the past.
     pub fn push(&mut self, at: Picos, key: u64, event: E) {
         let entry = Entry { at, key, event };
-        let day = at >> self.length;
-        if day <= self.day {
-            let order = entry.order();
-            let place = self.today.partition_point(|other| other.order() > order);
+        if at < self.begin {
+            let by_node = self.goes_by_node();
+            // It is soon its turn, and what comes soon stands at the end.
+            let later = |other: &Entry<E>| {
+                let apart = other.node().cmp(&entry.node());
+                let order = other.order().cmp(&entry.order());
+                (if by_node { apart.then(order) } else { order }).is_gt()
+            };
+            let place = self.today.iter().rposition(later).map_or(0, |at| at + 1);
             self.today.insert(place, entry);
-        } else if day - self.day < DAYS as u64 {
-            self.put(day, entry);
+        } else if at / self.length_ps - self.begin / self.length_ps < DAYS as u64 {
+            self.days.put(at / self.length_ps, entry);
         } else {
             self.far.push(Reverse(entry));
         }
     }
 
-    fn put(&mut self, day: u64, entry: Entry<E>) {
-        let slot = day as usize % DAYS;
-        let events = &mut self.days[slot];
-        if events.is_empty() {
-            self.busy[slot / 64] |= 1 << (slot % 64);
-            if events.capacity() == 0 {
-                *events = self.spare.pop().unwrap_or_default();
-            }
-        }
-        events.push(entry);
-    }
-
-    /// Takes the next event, if it happens before `end` or then.
+    /// Takes the next event, if it happens before `end` or then. Where days go node by node, all events up to an `end`
+    /// are taken before another one is given.
     pub fn pop_until(&mut self, end: Picos) -> Option<Entry<E>> {
         loop {
             if let Some(next) = self.today.last() {
@@ -145,12 +161,11 @@ impl<E: Copy> Calendar<E> {
     /// When the next event happens.
     #[must_use]
     pub fn next_at(&self) -> Option<Picos> {
-        if let Some(next) = self.today.last() {
-            return Some(next.at);
+        if !self.today.is_empty() {
+            return self.today.iter().map(|entry| entry.at).min();
         }
-        let near = self
-            .next_busy_day()
-            .and_then(|day| self.days[day as usize % DAYS].iter().map(|entry| entry.at).min());
+        let near = self.days.next_busy(self.begin / self.length_ps);
+        let near = near.and_then(|day| self.days.each(day).map(|entry| entry.at).min());
         near.into_iter().chain(self.far.peek().map(|entry| entry.0.at)).min()
     }
 
@@ -160,68 +175,81 @@ impl<E: Copy> Calendar<E> {
         self.taken
     }
 
-    /// Begins the next day that has events, unless it begins after `end`.
+    /// Begins the next day that has events, or what of it lies before `end`.
     fn turn_to_next_day(&mut self, end: Picos) -> Option<()> {
+        if self.begin > end {
+            return None;
+        }
         if self.reviewed.0 >= REVIEW_DAYS {
             self.review();
         }
-        let near = self.next_busy_day();
-        let far = self.far.peek().map(|entry| entry.0.at >> self.length);
+        let near = self.days.next_busy(self.begin / self.length_ps);
+        let far = self.far.peek().map(|entry| entry.0.at / self.length_ps);
         let day = near.into_iter().chain(far).min()?;
-        if day << self.length > end {
+        let first = day * self.length_ps;
+        if first > end {
             return None;
         }
-        self.day = day;
-        let slot = day as usize % DAYS;
+        let last = (first + (self.length_ps - 1)).min(end);
+        self.begin = last + 1;
         if near == Some(day) {
-            self.busy[slot / 64] &= !(1 << (slot % 64));
-            let over = std::mem::replace(&mut self.today, std::mem::take(&mut self.days[slot]));
-            if self.spare.len() < SPARE_MAX {
-                self.spare.push(over);
-            }
+            self.days.take(day, last, &mut self.coming);
         }
-        while self.far.peek().is_some_and(|entry| entry.0.at >> self.length == day) {
-            self.today.extend(self.far.pop().map(|entry| entry.0));
+        while self.far.peek().is_some_and(|entry| entry.0.at <= last) {
+            self.coming.extend(self.far.pop().map(|entry| entry.0));
         }
-        self.today.sort_unstable_by_key(|entry| Reverse(entry.order()));
         self.reviewed.0 += 1;
-        self.reviewed.1 += self.today.len() as u64;
+        self.reviewed.1 += self.coming.len() as u64;
+        self.arrange();
         Some(())
     }
 
-    /// The first day after the present one with events, of those in the calendar.
-    fn next_busy_day(&self) -> Option<u64> {
-        let first = (self.day + 1) as usize % DAYS;
-        let words = self.busy.len();
-        let head = self.busy[first / 64] & (u64::MAX << (first % 64));
-        let tail = (1..=words).map(|n| (first / 64 + n) % words);
-        let slot = match head {
-            // Once round: the first word's other bits come last.
-            0 => tail.map(|word| (word, self.busy[word])).find(|(_, bits)| *bits != 0)?,
-            bits => (first / 64, bits),
-        };
-        let slot = slot.0 * 64 + slot.1.trailing_zeros() as usize;
-        let ahead = (slot + DAYS - first) % DAYS;
-        Some(self.day + 1 + ahead as u64)
+    /// Puts what comes in order.
+    fn arrange(&mut self) {
+        let by_node = self.goes_by_node();
+        let Calendar { today, coming, places, .. } = self;
+        if !by_node || coming.len() * NODES_PER_EVENT < places.len() {
+            std::mem::swap(today, coming);
+            today.sort_unstable_by_key(|entry| {
+                Reverse((if by_node { entry.node() } else { 0 }, entry.order()))
+            });
+            return;
+        }
+        places.fill(0);
+        for entry in &*coming {
+            places[entry.node()] += 1;
+        }
+        let mut before = 0;
+        for place in places.iter_mut().rev() {
+            before += std::mem::replace(place, before);
+        }
+        // Every place is written.
+        today.resize(coming.len(), coming[0]);
+        for entry in coming.drain(..) {
+            let place = &mut places[entry.node()];
+            today[*place as usize] = entry;
+            *place += 1;
+        }
+        for events in today.chunk_by_mut(|one, other| one.node() == other.node()) {
+            events.sort_unstable_by_key(|entry| Reverse(entry.order()));
+        }
     }
 
-    /// Makes days shorter or longer, so that each has a handful of events.
+    /// Makes days shorter or longer, so that each has a handful of events. Days that go node by node are never too long.
     fn review(&mut self) {
         let (days, events) = std::mem::take(&mut self.reviewed);
-        let mean = events / u64::from(days);
-        let length = match mean {
-            CROWDED.. if self.length > SHORTEST => self.length - 1,
-            ..SPARSE if self.length < LONGEST => self.length + 1,
+        let shortest_ps = self.apart_ps.clamp(SHORTEST_PS, LONGEST_PS);
+        let length_ps = match events / u64::from(days) {
+            CROWDED.. if self.length_ps > shortest_ps => (self.length_ps / 2).max(shortest_ps),
+            ..SPARSE if self.length_ps < LONGEST_PS => self.length_ps * 2,
             _ => return,
         };
         debug_assert!(self.today.is_empty(), "between two days");
-        // The present day is over: whatever comes is later.
-        let begin = (self.day + 1) << self.length;
-        let far = self.far.drain().map(|entry| entry.0);
-        let all: Vec<Entry<E>> = self.days.iter_mut().flat_map(std::mem::take).chain(far).collect();
-        self.busy.fill(0);
-        self.length = length;
-        self.day = (begin >> length).saturating_sub(1);
+        let mut all: Vec<Entry<E>> = self.far.drain().map(|entry| entry.0).collect();
+        while let Some(day) = self.days.next_busy(self.begin / self.length_ps) {
+            self.days.take(day, Picos::MAX, &mut all);
+        }
+        self.length_ps = length_ps;
         for Entry { at, key, event } in all {
             self.push(at, key, event);
         }
@@ -238,7 +266,7 @@ mod tests {
     #[test]
     fn events_come_in_order_of_time_and_key() {
         let mut rng = Pcg64::seed_from_u64(5);
-        let mut calendar = Calendar::default();
+        let mut calendar = Calendar::new(1, 0);
         let mut model = BinaryHeap::new();
         let (mut now, mut key) = (0, 0);
         for round in 0..300_000_u64 {
@@ -262,5 +290,55 @@ mod tests {
             now = next.map_or(end, |next| next.0.0);
         }
         assert!(model.len() > 100 && calendar.taken() > 100_000, "something was left and taken");
+    }
+
+    /// Nodes that act on each other after a while: all that happens up to an end is taken, each node's events in order.
+    #[test]
+    fn short_days_go_node_by_node() {
+        const NODES: u64 = 40;
+        const APART_PS: Picos = 1000;
+        let mut rng = Pcg64::seed_from_u64(6);
+        let mut calendar = Calendar::new(NODES as u32, APART_PS);
+        let mut model: Vec<BinaryHeap<_>> = (0..NODES).map(|_| BinaryHeap::new()).collect();
+        let (mut end, mut number, mut most) = (0, 0, 0);
+        for round in 0..2000_u64 {
+            // Crowded and sparse phases: the one goes node by node, the other does not for long.
+            let (busy, begin) = (round / 500 % 2 == 0, end);
+            end += rng.next_u64() % (3 * APART_PS);
+            let mut enter = |calendar: &mut Calendar<u64>, model: &mut Vec<_>, node, at| {
+                number += 1;
+                let key = (node << NODE_SHIFT) | (number * 7919 % 1_000_003);
+                calendar.push(at, key, number);
+                let of_node: &mut BinaryHeap<_> = &mut model[node as usize];
+                of_node.push(Reverse((at, key, number)));
+            };
+            for _ in 0..if busy { 200 } else { 1 } {
+                let shift = rng.next_u32() % if busy { 12 } else { 26 };
+                let at = begin + 1 + rng.next_u64() % (1 << shift);
+                enter(&mut calendar, &mut model, rng.next_u64() % NODES, at);
+            }
+            let mut run = 0;
+            while let Some(taken) = calendar.pop_until(end) {
+                let node = taken.node();
+                let next = model[node].pop();
+                assert_eq!(next, Some(Reverse((taken.at, taken.key, taken.event))));
+                run = if calendar.today().is_some_and(|next| next.node() == node) {
+                    run + 1
+                } else {
+                    0
+                };
+                most = most.max(run);
+                if rng.next_u32() % 4 == 0 {
+                    let soon = taken.at + rng.next_u64() % APART_PS;
+                    enter(&mut calendar, &mut model, node as u64, soon);
+                    let later = taken.at + APART_PS + rng.next_u64() % APART_PS;
+                    enter(&mut calendar, &mut model, rng.next_u64() % NODES, later);
+                }
+            }
+            let left = model.iter().filter_map(|of_node| of_node.peek()).map(|next| next.0.0);
+            assert!(left.clone().all(|at| at > end), "all of round {round} was taken");
+            assert_eq!(calendar.next_at(), left.min());
+        }
+        assert!(most > 10, "a node's events came together, {most} at most");
     }
 }

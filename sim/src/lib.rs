@@ -13,6 +13,7 @@
 
 pub mod baselines;
 pub mod calendar;
+mod days;
 pub mod experiment;
 pub mod fabric;
 pub mod hop;

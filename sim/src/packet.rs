@@ -7,6 +7,9 @@ use erd_rd::Ecn;
 /// and gap (38), IPv4 (20), UDP (8).
 pub const FRAME_BYTES: u32 = 66;
 
+/// No packet takes fewer bytes on a link.
+pub const LEAST_WIRE_BYTES: u32 = 64;
+
 /// What every payload consists of.
 pub(crate) static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
 

@@ -3,6 +3,7 @@
 use crate::hop::Hop;
 use crate::ids::{HostId, LinkId, SwitchId};
 use crate::link::LinkConfig;
+use crate::packet::LEAST_WIRE_BYTES;
 use crate::time::Picos;
 
 /// Most hosts and switches together: a node's number has so many bits in an event's key.
@@ -135,6 +136,14 @@ pub struct LinkPlan {
     pub config: LinkConfig,
 }
 
+impl LinkPlan {
+    /// The least time that anything takes on it.
+    #[must_use]
+    pub fn least_ps(&self) -> Picos {
+        self.config.propagation_ps + self.config.sending_ps(LEAST_WIRE_BYTES)
+    }
+}
+
 /// See the module.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Blueprint {
@@ -215,6 +224,12 @@ impl Blueprint {
     #[must_use]
     pub fn links(&self) -> &[LinkPlan] {
         &self.links
+    }
+
+    /// A node acts on another one no sooner than after this time.
+    #[must_use]
+    pub fn apart_ps(&self) -> Picos {
+        self.links.iter().map(LinkPlan::least_ps).min().unwrap_or(Picos::MAX)
     }
 
     /// The links that begin at a node, as a range of link numbers.

@@ -1,8 +1,7 @@
 //! Which part of a network each node belongs to, when threads share it.
 
-use super::blueprint::{Blueprint, NodeId, Routes};
+use super::blueprint::{Blueprint, LinkPlan, NodeId, Routes};
 use crate::ids::LinkId;
-use crate::packet::FRAME_BYTES;
 use crate::time::Picos;
 
 /// Most parts.
@@ -56,13 +55,10 @@ impl Layout {
             ports[shard] += links.len() as u32;
             shards[shard].push(NodeId(host));
         }
-        let crosses = |link: &&super::blueprint::LinkPlan| {
+        let crosses = |link: &&LinkPlan| {
             places[link.from.0 as usize].shard != places[link.to.0 as usize].shard
         };
-        let least = |link: &super::blueprint::LinkPlan| {
-            link.config.propagation_ps + link.config.sending_ps(FRAME_BYTES)
-        };
-        let lookahead_ps = plan.links().iter().filter(crosses).map(least).min();
+        let lookahead_ps = plan.links().iter().filter(crosses).map(LinkPlan::least_ps).min();
         Layout { lookahead_ps: lookahead_ps.unwrap_or(Picos::MAX), places, shards }
     }
 

@@ -3,6 +3,9 @@
 //! A packet costs one event a hop: its arrival. A transmitter that something waits for costs another. Several threads may
 //! share a network: each runs its part for as long as nothing can come from another one, and then they exchange packets.
 //! The order of events depends on what happens alone, so the results are the same on any number of threads.
+//!
+//! Within a thread the nodes take such turns too ([`crate::calendar`]). So a node may act on another one by a packet alone,
+//! or by something else that takes at least [`Blueprint::apart_ps`]. Triggers act at once: they forbid both.
 
 pub mod blueprint;
 pub mod clos;
@@ -174,8 +177,10 @@ impl Fabric {
                         if first > end {
                             break;
                         }
-                        // Nothing that another part does from `first` on arrives here before this is over.
-                        shard.run_until((first.saturating_add(lookahead_ps) - 1).min(end));
+                        // Nothing that another part does in a turn arrives here before it is over. Turns are as long as the
+                        // calendar's days, so that none is cut.
+                        let last = first - first % lookahead_ps + (lookahead_ps - 1);
+                        shard.run_until(last.min(end));
                         post(shard, &mail[number]);
                         // All have read it: the next turn but one uses it again.
                         next[1 - turn].store(u64::MAX, Ordering::SeqCst);

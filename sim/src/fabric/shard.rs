@@ -4,7 +4,7 @@ use super::blueprint::{Blueprint, LinkPlan, NodeId, mixed};
 use super::flowlet::Flowlets;
 use super::layout::Layout;
 use super::port::{Fate, Launch, Port, Waiting};
-use crate::calendar::{Calendar, Entry};
+use crate::calendar::{Calendar, Entry, NODE_SHIFT};
 use crate::hop::Hop;
 use crate::host::SimHost;
 use crate::ids::HostId;
@@ -20,10 +20,10 @@ use std::sync::Arc;
 const ROOM_MAX: usize = 64;
 /// Packets that a host takes before it may answer, as a driver's receive batch.
 const ARRIVALS_PER_STEP: u32 = 32;
-/// Bits of what orders the events of one kind at one node.
-const TIE_BITS: u32 = 38;
-/// Bits of the kind.
+/// Bits of the kind of an event.
 const KIND_BITS: u32 = 2;
+/// Bits of what orders the events of one kind at one node.
+const TIE_BITS: u32 = NODE_SHIFT - KIND_BITS;
 
 /// Something that happens at a node.
 #[derive(Clone, Copy, Debug)]
@@ -50,7 +50,7 @@ impl What {
 
 /// The node where something happens.
 fn node_of(key: u64) -> NodeId {
-    NodeId((key >> (KIND_BITS + TIE_BITS)) as u32)
+    NodeId((key >> NODE_SHIFT) as u32)
 }
 
 /// A packet on its way to another part.
@@ -68,7 +68,9 @@ pub(super) struct Shard {
     layout: Arc<Layout>,
     /// Which part it is.
     number: usize,
+    /// Virtual time, and where it is. Another node may be ahead, by less than it takes to act on this one.
     now: Picos,
+    at: NodeId,
     calendar: Calendar<What>,
     ports: Vec<Port>,
     /// For each port its queue.
@@ -110,7 +112,8 @@ impl Shard {
         let mut shard = Shard {
             number,
             now: 0,
-            calendar: Calendar::default(),
+            at: NodeId(0),
+            calendar: Calendar::new(plan.nodes(), plan.apart_ps()),
             ports,
             waiting,
             hosts: hosts.map(|node| host(HostId(node.0))).collect(),
@@ -134,6 +137,10 @@ impl Shard {
     }
 
     pub(super) fn set_triggers(&mut self, triggers: Vec<Trigger>) {
+        if !triggers.is_empty() {
+            // They start tasks of other hosts.
+            self.calendar.act_at_once();
+        }
         self.triggers = triggers.into_iter().map(|trigger| (trigger, 0)).collect();
     }
 
@@ -217,8 +224,8 @@ impl Shard {
     pub(super) fn run_until(&mut self, end: Picos) {
         while let Some(entry) = self.calendar.pop_until(end) {
             let (node, what) = (node_of(entry.key), entry.event);
-            debug_assert!(entry.at >= self.now, "time goes forward");
-            self.now = entry.at;
+            debug_assert!(entry.at >= self.now || node != self.at, "time goes forward at a node");
+            (self.now, self.at) = (entry.at, node);
             match what {
                 What::Arrival(hop) if node.0 < self.plan.hosts() => self.receive(node, &hop),
                 What::Arrival(hop) => self.forward(node, hop),
