@@ -19,6 +19,8 @@ pub struct Hop {
     pub payload_bytes: u16,
     /// Its entropy: what switches choose a path by.
     pub path: u16,
+    /// The number, among the links that lead to where it is, of the one that it came by; told where switches pause.
+    pub ingress: u16,
     /// ECN codepoint.
     pub ecn: Ecn,
     /// A switch cut the payload off.
@@ -36,6 +38,7 @@ impl Hop {
             wire_bytes: packet.wire_bytes(),
             payload_bytes: packet.payload_bytes as u16,
             path: packet.path,
+            ingress: 0,
             ecn: packet.ecn,
             trimmed: packet.trimmed,
         }
@@ -46,7 +49,7 @@ impl Hop {
     pub fn probe(from: HostId, to: HostId, wire_bytes: u32) -> Hop {
         let packet = PacketId::default();
         let (ecn, trimmed) = (Ecn::NotEct, false);
-        Hop { packet, from, to, wire_bytes, payload_bytes: 0, path: 0, ecn, trimmed }
+        Hop { packet, from, to, wire_bytes, payload_bytes: 0, path: 0, ingress: 0, ecn, trimmed }
     }
 
     /// Tells the packet what became of it on its way.

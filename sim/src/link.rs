@@ -10,6 +10,16 @@ pub struct Red {
     pub min_bytes: u64,
     /// Depth from which everything is marked, in bytes.
     pub max_bytes: u64,
+    /// Share of packets that is marked just below that depth, in millionths (Pmax of DCQCN, section 3).
+    pub most_ppm: u32,
+}
+
+impl Red {
+    /// The share of marked packets rises from nothing to everything.
+    #[must_use]
+    pub const fn linear(min_bytes: u64, max_bytes: u64) -> Red {
+        Red { min_bytes, max_bytes, most_ppm: 1_000_000 }
+    }
 }
 
 /// Noise of a software path, at the end of a wire. What arrives is looked at by a poll that comes
@@ -106,12 +116,17 @@ pub struct LinkCounters {
     pub marks: u64,
     /// Packets lost because of its health.
     pub lost: u64,
+    /// How often its far end made it pause, and for how long.
+    pub pauses: u64,
+    /// See there, in picoseconds.
+    pub paused_ps: u64,
 }
 
 impl LinkCounters {
     /// Adds those of another link.
     pub fn add(&mut self, other: &LinkCounters) {
-        let LinkCounters { offered, offered_bytes, sent_bytes, drops, trims, marks, lost } = other;
+        let LinkCounters { offered, offered_bytes, sent_bytes, drops, trims, marks, lost, .. } =
+            other;
         self.offered += offered;
         self.offered_bytes += offered_bytes;
         self.sent_bytes += sent_bytes;
@@ -119,6 +134,8 @@ impl LinkCounters {
         self.trims += trims;
         self.marks += marks;
         self.lost += lost;
+        self.pauses += other.pauses;
+        self.paused_ps += other.paused_ps;
     }
 }
 

@@ -198,7 +198,7 @@ fn speed_tree(args: &SpeedArgs) -> Clos {
     let link = LinkConfig {
         bytes_per_s: Some(25_000_000_000),
         buffer_bytes: BDP_BYTES,
-        red: Some(Red { min_bytes: BDP_BYTES / 5, max_bytes: BDP_BYTES * 4 / 5 }),
+        red: Some(Red::linear(BDP_BYTES / 5, BDP_BYTES * 4 / 5)),
         control_first: true,
         ..LinkConfig::delay(from_ns(1_000))
     };

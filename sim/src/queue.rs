@@ -148,10 +148,40 @@ impl Queue {
         self.counters.offered_bytes += u64::from(hop.wire_bytes);
     }
 
+    /// Counts a packet for which there was no place.
+    pub fn count_dropped(&mut self) {
+        self.counters.drops += 1;
+    }
+
+    /// Counts a pause that is over, or begins.
+    pub fn count_pause(&mut self, begins: bool, lasted_ps: Picos) {
+        self.counters.pauses += u64::from(begins);
+        self.counters.paused_ps += lasted_ps;
+    }
+
+    /// It overtakes what waits, whether or not there is room.
+    #[must_use]
+    pub fn overtakes(&self, hop: &Hop) -> bool {
+        self.control_first && hop.payload_bytes == 0
+    }
+
+    /// Something waits that overtakes the rest.
+    #[must_use]
+    pub fn has_first(&self) -> bool {
+        !self.first.is_empty()
+    }
+
+    /// Takes the next packet out of those that overtake.
+    pub fn pop_first(&mut self) -> Option<Hop> {
+        let hop = self.first.pop_front()?;
+        self.counters.sent_bytes += u64::from(hop.wire_bytes);
+        Some(hop)
+    }
+
     /// Takes a packet in, trims or drops it.
     pub fn push(&mut self, now: Picos, mut hop: Hop) -> Offer {
         let full = self.waiting_bytes + u64::from(hop.wire_bytes) > self.buffer_bytes;
-        let control = self.control_first && hop.payload_bytes == 0;
+        let control = self.overtakes(&hop);
         if full && self.trimming && hop.payload_bytes > 0 {
             hop.trim();
             self.counters.trims += 1;
@@ -172,8 +202,7 @@ impl Queue {
 
     /// Takes the next packet out, and marks it by what waits behind it.
     pub fn pop(&mut self, now: Picos) -> Option<Hop> {
-        if let Some(hop) = self.first.pop_front() {
-            self.counters.sent_bytes += u64::from(hop.wire_bytes);
+        if let Some(hop) = self.pop_first() {
             return Some(hop);
         }
         let mut hop = self.waiting.pop_front()?;
@@ -194,7 +223,9 @@ impl Queue {
         }
         let span = red.max_bytes.saturating_sub(red.min_bytes).max(1);
         let above = self.waiting_bytes - red.min_bytes;
-        u64::from(self.rng.next_u32()) * span < above << 32
+        let random = u128::from(self.rng.next_u32());
+        let share = (u128::from(above) << 32) * u128::from(red.most_ppm);
+        above >= span || random * u128::from(span) * 1_000_000 < share
     }
 }
 
@@ -269,7 +300,7 @@ mod tests {
     #[test]
     fn marks_follow_from_what_waits_behind() {
         let (low, high) = (u64::from(DATA_BYTES) * 2, u64::from(DATA_BYTES) * 4);
-        let mut queue = queue(|config| config.red = Some(Red { min_bytes: low, max_bytes: high }));
+        let mut queue = queue(|config| config.red = Some(Red::linear(low, high)));
         for path in 0..10 {
             queue.push(
                 0,

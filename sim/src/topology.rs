@@ -90,9 +90,7 @@ impl Bottleneck {
             bytes_per_s: Some(self.path_bytes_per_s()),
             propagation_ps: self.forward_ps(),
             buffer_bytes: bytes(self.buffer_bdp),
-            red: self
-                .red_bdp
-                .map(|(min, max)| Red { min_bytes: bytes(min), max_bytes: bytes(max) }),
+            red: self.red_bdp.map(|(min, max)| Red::linear(bytes(min), bytes(max))),
             trimming: self.trimming,
             jitter: self.jitter,
             depth_unit_bytes: Some(bytes(1.0)),

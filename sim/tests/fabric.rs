@@ -20,7 +20,7 @@ fn link() -> LinkConfig {
     LinkConfig {
         bytes_per_s: Some(LINK_BYTES_PER_S),
         buffer_bytes: 150_000,
-        red: Some(Red { min_bytes: 30_000, max_bytes: 120_000 }),
+        red: Some(Red::linear(30_000, 120_000)),
         control_first: true,
         ..LinkConfig::delay(from_ns(500))
     }

@@ -23,7 +23,7 @@ fn tree(hosts: u32) -> (Blueprint, Site) {
     let link = LinkConfig {
         bytes_per_s: Some(RATE),
         buffer_bytes: 4 * BDP_BYTES,
-        red: Some(Red { min_bytes: BDP_BYTES / 4, max_bytes: BDP_BYTES }),
+        red: Some(Red::linear(BDP_BYTES / 4, BDP_BYTES)),
         control_first: true,
         ..LinkConfig::delay(from_ns(500))
     };

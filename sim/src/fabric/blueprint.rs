@@ -1,5 +1,6 @@
 //! What a network looks like: hosts, switches with their routes, and the links between them.
 
+use super::pfc::Pfc;
 use crate::hop::Hop;
 use crate::ids::{HostId, LinkId, SwitchId};
 use crate::link::LinkConfig;
@@ -13,7 +14,7 @@ pub const NODES_MAX: u32 = 1 << 24;
 pub const LINKS_MAX: u32 = 1 << 24;
 
 /// A node: hosts have the numbers from 0 on, switches those after them.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct NodeId(pub u32);
 
 /// How a packet's path number picks one of several links.
@@ -153,6 +154,8 @@ pub struct Blueprint {
     /// The first link of each node, and one more: the number of links.
     first_links: Vec<u32>,
     flowlet_gap_ps: Option<Picos>,
+    /// How switches pause, if they do.
+    pfc: Option<Pfc>,
 }
 
 impl Blueprint {
@@ -180,7 +183,19 @@ impl Blueprint {
         for node in 0..nodes as usize {
             first_links[node + 1] += first_links[node];
         }
-        Blueprint { hosts, switches, links, first_links, flowlet_gap_ps: None }
+        Blueprint { hosts, switches, links, first_links, flowlet_gap_ps: None, pfc: None }
+    }
+
+    /// Its switches pause, and queues hold what a switch's memory holds.
+    pub(super) fn set_pfc(&mut self, pfc: Pfc) {
+        self.links.iter_mut().for_each(|link| link.config.buffer_bytes = u64::MAX);
+        self.pfc = Some(pfc);
+    }
+
+    /// How switches pause, if they do.
+    #[must_use]
+    pub fn pfc(&self) -> Option<&Pfc> {
+        self.pfc.as_ref()
     }
 
     /// Lets switches choose a random link for each flowlet, in place of what their [`Spread`] says. A flowlet ends with a

@@ -11,6 +11,9 @@ pub mod blueprint;
 pub mod clos;
 pub mod flowlet;
 mod layout;
+pub mod memory;
+mod pause;
+pub mod pfc;
 mod port;
 mod shard;
 
@@ -147,7 +150,12 @@ impl Fabric {
     /// Breaks or heals a link.
     pub fn set_health(&mut self, link: LinkId, health: Health) {
         let (shard, port) = self.layout.place_of(&self.plan, link);
-        self.shards[shard].set_health(port, health);
+        let node = self.plan.links()[link.0 as usize].from;
+        self.shards[shard].set_health(node, port, health);
+        // Pause frames for other parts: those run on from here.
+        for (to, mut letters) in self.shards[shard].take_outbox().into_iter().enumerate() {
+            self.shards[to].take(&mut letters);
+        }
     }
 
     /// Runs everything that happens up to `end`, which is the time afterwards.

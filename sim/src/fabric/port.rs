@@ -22,6 +22,8 @@ const QUEUED: u8 = 2;
 const ODD: u8 = 4;
 /// Packets only pass, without a time to send them.
 const ONLY_DELAYS: u8 = 8;
+/// The far end wants no data now.
+const PAUSED: u8 = 16;
 
 /// See the module.
 #[derive(Debug)]
@@ -41,6 +43,8 @@ pub(super) struct Port {
     passed_bytes: u64,
     /// Number of the link in the whole network.
     link: u32,
+    /// Number of the link among those that lead to its end.
+    ingress: u16,
     flags: u8,
 }
 
@@ -51,6 +55,8 @@ pub(super) struct Waiting {
     end: WireEnd,
     bytes_per_s: Option<u64>,
     noisy: bool,
+    /// When the far end made it pause.
+    paused_at: Picos,
 }
 
 /// A packet on the wire: where and when it arrives, and what orders it among all that arrive then.
@@ -71,13 +77,14 @@ pub(super) enum Fate {
 }
 
 impl Port {
-    pub(super) fn new(plan: &LinkPlan, link: u32, seed: u64) -> (Port, Waiting) {
+    pub(super) fn new(plan: &LinkPlan, link: u32, ingress: u16, seed: u64) -> (Port, Waiting) {
         let config = &plan.config;
         let mut waiting = Waiting {
             queue: Queue::new(config, seed),
             end: WireEnd::new(config.jitter),
             bytes_per_s: config.bytes_per_s,
             noisy: config.jitter.is_some(),
+            paused_at: 0,
         };
         let mut port = Port {
             free_at: 0,
@@ -87,6 +94,7 @@ impl Port {
             latest_count: 0,
             to: plan.to,
             link,
+            ingress,
             passed: 0,
             passed_bytes: 0,
             flags: if config.bytes_per_s.is_none() { ONLY_DELAYS } else { 0 },
@@ -132,12 +140,36 @@ impl Port {
 
     /// A packet could be sent now.
     pub(super) fn is_idle(&self, now: Picos) -> bool {
-        self.free_at <= now && !self.has(QUEUED)
+        self.free_at <= now && !self.has(QUEUED | PAUSED)
     }
 
     /// Something waits.
     pub(super) fn has_queue(&self) -> bool {
         self.has(QUEUED)
+    }
+
+    /// Nothing may be sent, whatever waits.
+    pub(super) fn is_blocked(&self, waiting: &Waiting) -> bool {
+        self.has(PAUSED) && !waiting.queue.has_first()
+    }
+
+    /// The far end wants no data, or wants it again. A packet that is being sent goes on.
+    pub(super) fn set_paused(&mut self, waiting: &mut Waiting, now: Picos, paused: bool) {
+        debug_assert_ne!(self.has(PAUSED), paused, "a pause begins and ends once");
+        self.set(PAUSED, paused);
+        let lasted_ps = if paused { 0 } else { now - waiting.paused_at };
+        waiting.queue.count_pause(paused, lasted_ps);
+        waiting.paused_at = now;
+    }
+
+    /// When a frame of so many bytes has come to the link's end that goes before all that waits, but after a time.
+    pub(super) fn frame_at(&self, now: Picos, after: &mut Picos, bytes: u32) -> Picos {
+        *after = now.max(self.free_at).max(*after) + self.sending_ps(bytes);
+        *after + self.propagation_ps
+    }
+
+    fn sending_ps(&self, bytes: u32) -> Picos {
+        ((u128::from(bytes) * u128::from(self.per_byte)) >> POINT) as Picos
     }
 
     /// The time at which an event has to tell that the transmitter is free; `None` if that is under way.
@@ -172,23 +204,23 @@ impl Port {
         }
     }
 
-    /// The transmitter is free: it sends what waits next.
-    pub(super) fn free(&mut self, waiting: &mut Waiting, now: Picos) -> Option<Launch> {
+    /// The transmitter is free: what waits next is to be sent.
+    pub(super) fn free(&mut self, waiting: &mut Waiting, now: Picos) -> Option<Hop> {
         self.set(AWAITED, false);
         if !self.has(QUEUED) {
             return None;
         }
         let queue = &mut waiting.queue;
-        let hop = queue.pop(now);
+        let hop = if self.has(PAUSED) { queue.pop_first() } else { queue.pop(now) };
         let is_empty = queue.is_empty();
         self.set(QUEUED, !is_empty);
-        hop.map(|hop| self.launch(waiting, now, hop))
+        hop
     }
 
     /// Sends a packet, which begins now.
-    fn launch(&mut self, waiting: &mut Waiting, now: Picos, hop: Hop) -> Launch {
-        let sending = (u128::from(hop.wire_bytes) * u128::from(self.per_byte)) >> POINT;
-        self.free_at = now + sending as Picos;
+    pub(super) fn launch(&mut self, waiting: &mut Waiting, now: Picos, mut hop: Hop) -> Launch {
+        hop.ingress = self.ingress;
+        self.free_at = now + self.sending_ps(hop.wire_bytes);
         let mut at = self.free_at + self.propagation_ps;
         if self.has(ODD) {
             let Waiting { end, queue, .. } = waiting;
@@ -213,8 +245,11 @@ impl Port {
     }
 
     /// Counters since the start.
-    pub(super) fn counters(&self, waiting: &Waiting) -> LinkCounters {
+    pub(super) fn counters(&self, waiting: &Waiting, now: Picos) -> LinkCounters {
         let mut counters = waiting.queue.counters();
+        if self.has(PAUSED) {
+            counters.paused_ps += now - waiting.paused_at;
+        }
         counters.offered += self.passed;
         counters.offered_bytes += self.passed_bytes;
         counters.sent_bytes += self.passed_bytes;
@@ -235,7 +270,7 @@ mod tests {
             let config = LinkConfig { bytes_per_s: Some(rate), ..LinkConfig::delay(500) };
             let plan = LinkPlan { from: NodeId(0), to: NodeId(1), config };
             for wire_bytes in 64..10_000 {
-                let (mut port, mut waiting) = Port::new(&plan, 0, 1);
+                let (mut port, mut waiting) = Port::new(&plan, 0, 0, 1);
                 let hop = Hop::probe(HostId(0), HostId(1), wire_bytes);
                 let at = port.launch(&mut waiting, 0, hop).at;
                 let least = config.sending_ps(wire_bytes) + 500;

@@ -3,6 +3,7 @@
 use super::blueprint::{Blueprint, LinkPlan, NodeId, mixed};
 use super::flowlet::Flowlets;
 use super::layout::Layout;
+use super::memory::{SharedMemory, Wiring, memories};
 use super::port::{Fate, Launch, Port, Waiting};
 use crate::calendar::{Calendar, Entry, NODE_SHIFT};
 use crate::hop::Hop;
@@ -27,22 +28,25 @@ const TIE_BITS: u32 = NODE_SHIFT - KIND_BITS;
 
 /// Something that happens at a node.
 #[derive(Clone, Copy, Debug)]
-enum What {
+pub(super) enum What {
     /// The transmitter of this link is free.
     Free(u32),
     /// A packet arrives.
     Arrival(Hop),
     /// A host has something to do: a timer is due, or work starts.
     Wake,
+    /// A pause frame arrives at the sender of this link of the node.
+    Pause { link: u32, begins: bool },
 }
 
 impl What {
     /// What orders it among all that happens at one instant: the node, the kind, and a number.
-    fn key(&self, node: NodeId, tie: u64) -> u64 {
+    pub(super) fn key(&self, node: NodeId, tie: u64) -> u64 {
         let kind = match self {
             What::Free(_) => 0,
             What::Arrival(_) => 1,
             What::Wake => 2,
+            What::Pause { .. } => 3,
         };
         (u64::from(node.0) << KIND_BITS | kind) << TIE_BITS | tie
     }
@@ -53,30 +57,33 @@ fn node_of(key: u64) -> NodeId {
     NodeId((key >> NODE_SHIFT) as u32)
 }
 
-/// A packet on its way to another part.
+/// A packet or a pause frame on its way to another part.
 #[derive(Debug)]
 pub(super) struct Transit {
-    at: Picos,
-    key: u64,
-    hop: Hop,
-    packet: Packet,
+    pub(super) at: Picos,
+    pub(super) key: u64,
+    pub(super) what: What,
+    /// What arrives; nothing with a pause frame.
+    pub(super) packet: Packet,
 }
 
 /// See the module.
 pub(super) struct Shard {
-    plan: Arc<Blueprint>,
-    layout: Arc<Layout>,
+    pub(super) plan: Arc<Blueprint>,
+    pub(super) layout: Arc<Layout>,
     /// Which part it is.
-    number: usize,
+    pub(super) number: usize,
     /// Virtual time, and where it is. Another node may be ahead, by less than it takes to act on this one.
-    now: Picos,
+    pub(super) now: Picos,
     at: NodeId,
-    calendar: Calendar<What>,
-    ports: Vec<Port>,
+    pub(super) calendar: Calendar<What>,
+    pub(super) ports: Vec<Port>,
     /// For each port its queue.
-    waiting: Vec<Waiting>,
-    hosts: Vec<SimHost>,
-    pool: PacketPool,
+    pub(super) waiting: Vec<Waiting>,
+    pub(super) hosts: Vec<SimHost>,
+    /// Memories of switches that pause.
+    pub(super) memories: Vec<SharedMemory>,
+    pub(super) pool: PacketPool,
     /// What switches remember of flowlets, if they balance by them.
     flowlets: Option<Box<Flowlets>>,
     /// Packets that leave the host at hand.
@@ -103,12 +110,20 @@ impl Shard {
     ) -> Shard {
         let nodes = layout.nodes_of(number);
         let links = nodes.iter().flat_map(|node| plan.links_of(*node));
+        // A network that pauses was checked when it was told to.
+        let wiring = plan.pfc().and_then(|_| Wiring::of(plan).ok());
         let make = |id: u32| -> (Port, Waiting) {
             let link: &LinkPlan = &plan.links()[id as usize];
-            Port::new(link, id, mixed(seed ^ u64::from(id)))
+            let ingress = wiring.as_ref().map_or(0, |wiring| wiring.ingress(id));
+            Port::new(link, id, ingress, mixed(seed ^ u64::from(id)))
         };
         let (ports, waiting) = links.map(make).unzip();
         let hosts = nodes.iter().filter(|node| node.0 < plan.hosts());
+        let switches = nodes.iter().copied().filter(|node| node.0 >= plan.hosts());
+        let memories = wiring.zip(plan.pfc()).map(|(wiring, pfc)| {
+            memories(plan, &wiring, pfc, switches)
+                .expect("it was checked when it was told to pause")
+        });
         let mut shard = Shard {
             number,
             now: 0,
@@ -117,6 +132,7 @@ impl Shard {
             ports,
             waiting,
             hosts: hosts.map(|node| host(HostId(node.0))).collect(),
+            memories: memories.unwrap_or_default(),
             pool: PacketPool::default(),
             flowlets: plan.flowlet_gap_ps().map(|gap_ps| Box::new(Flowlets::new(gap_ps, seed))),
             leaving: Vec::new(),
@@ -203,20 +219,33 @@ impl Shard {
     }
 
     pub(super) fn counters(&self, port: usize) -> LinkCounters {
-        self.ports[port].counters(&self.waiting[port])
+        self.ports[port].counters(&self.waiting[port], self.now)
     }
 
-    pub(super) fn set_health(&mut self, port: usize, health: Health) {
-        let Shard { ports, waiting, pool, now, .. } = self;
-        let lost = |hop: Hop| pool.give_back(hop.packet);
-        ports[port].set_health(&mut waiting[port], *now, health, lost);
+    pub(super) fn set_health(&mut self, node: NodeId, port: usize, health: Health) {
+        let mut lost = Vec::new();
+        let Shard { ports, waiting, now, .. } = self;
+        ports[port].set_health(&mut waiting[port], *now, health, |hop| lost.push(hop));
+        for hop in lost {
+            self.pool.give_back(hop.packet);
+            if !self.memories.is_empty() {
+                self.release(node, port, &hop);
+            }
+        }
+    }
+
+    /// Takes out what goes to other parts.
+    pub(super) fn take_outbox(&mut self) -> Vec<Vec<Transit>> {
+        self.outbox.iter_mut().map(std::mem::take).collect()
     }
 
     /// Takes packets from another part.
     pub(super) fn take(&mut self, transits: &mut Vec<Transit>) {
-        for Transit { at, key, hop, packet } in transits.drain(..) {
-            let hop = Hop { packet: self.pool.put(packet), ..hop };
-            self.calendar.push(at, key, What::Arrival(hop));
+        for Transit { at, key, mut what, packet } in transits.drain(..) {
+            if let What::Arrival(hop) = &mut what {
+                hop.packet = self.pool.put(packet);
+            }
+            self.calendar.push(at, key, what);
         }
     }
 
@@ -231,6 +260,7 @@ impl Shard {
                 What::Arrival(hop) => self.forward(node, hop),
                 What::Free(port) => self.free(node, port as usize),
                 What::Wake => self.host_wake(node),
+                What::Pause { link, begins } => self.pause(node, link, begins),
             }
             // A host takes what comes at one moment before it acts, as a driver takes a batch.
             let goes_on = |next: &Entry<What>| next.at == entry.at && node_of(next.key) == node;
@@ -265,16 +295,24 @@ impl Shard {
             }
         };
         let port = self.layout.port(node, link);
-        self.offer(node, port, hop);
+        if self.memories.is_empty() {
+            self.offer(node, port, hop);
+        } else {
+            self.offer_pausing(node, port, hop);
+        }
     }
 
-    /// A packet is at the beginning of a link.
-    fn offer(&mut self, node: NodeId, port: usize, hop: Hop) {
+    /// A packet is at the beginning of a link; false if it is lost there.
+    pub(super) fn offer(&mut self, node: NodeId, port: usize, hop: Hop) -> bool {
         match self.ports[port].offer(&mut self.waiting[port], self.now, hop) {
             Fate::Sent(launch) => self.launch(&launch),
             Fate::Waits => self.await_free(node, port),
-            Fate::Lost => self.pool.give_back(hop.packet),
+            Fate::Lost => {
+                self.pool.give_back(hop.packet);
+                return false;
+            }
         }
+        true
     }
 
     /// A packet is on the wire.
@@ -284,15 +322,18 @@ impl Shard {
         if shard == self.number {
             return self.enter(at, to, tie, What::Arrival(hop));
         }
-        let key = What::Arrival(hop).key(to, tie);
+        let what = What::Arrival(hop);
         let packet = self.pool.take_out(hop.packet);
-        self.outbox[shard].push(Transit { at, key, hop, packet });
+        self.outbox[shard].push(Transit { at, key: what.key(to, tie), what, packet });
     }
 
     /// A transmitter is free: it sends what waits next. A host that had more to send is asked for it.
     fn free(&mut self, node: NodeId, port: usize) {
-        let sent = self.ports[port].free(&mut self.waiting[port], self.now);
-        if let Some(launch) = sent {
+        if let Some(hop) = self.ports[port].free(&mut self.waiting[port], self.now) {
+            if !self.memories.is_empty() {
+                self.release(node, port, &hop);
+            }
+            let launch = self.ports[port].launch(&mut self.waiting[port], self.now, hop);
             self.launch(&launch);
         }
         if node.0 < self.plan.hosts() && self.host(node).has_more() {
@@ -302,8 +343,11 @@ impl Shard {
         }
     }
 
-    /// Enters the event that a transmitter is free.
-    fn await_free(&mut self, node: NodeId, port: usize) {
+    /// Enters the event that a transmitter is free, if it may send then.
+    pub(super) fn await_free(&mut self, node: NodeId, port: usize) {
+        if self.ports[port].is_blocked(&self.waiting[port]) {
+            return;
+        }
         let link = self.ports[port].link();
         if let Some(at) = self.ports[port].await_free(self.now) {
             self.enter(at, node, link.into(), What::Free(port as u32));

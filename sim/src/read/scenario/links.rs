@@ -39,6 +39,13 @@ pub struct RedFile {
     pub min: Size,
     /// Depth from which everything is marked.
     pub max: Size,
+    /// Share of packets that is marked just below that depth.
+    #[serde(default = "all")]
+    pub most: f64,
+}
+
+fn all() -> f64 {
+    1.0
 }
 
 /// A number of bytes.
@@ -52,7 +59,7 @@ pub enum Size {
 }
 
 impl Size {
-    fn bytes(self, bdp_bytes: f64) -> Option<u64> {
+    pub(super) fn bytes(self, bdp_bytes: f64) -> Option<u64> {
         match self {
             Size::Bytes(bytes) => Some(bytes),
             Size::Bdp(times) => {
@@ -108,7 +115,10 @@ impl LinkFile {
                 );
                 return Err(what);
             }
-            red = Some(Red { min_bytes, max_bytes });
+            if !(0.0..=1.0).contains(&given.most) {
+                return Err(format!("expected red with most from 0 to 1, found {}", given.most));
+            }
+            red = Some(Red { min_bytes, max_bytes, most_ppm: (given.most * 1e6) as u32 });
         }
         Ok(LinkConfig {
             buffer_bytes: bytes(self.queue.unwrap_or(Size::Bdp(1.0)))?,

@@ -39,11 +39,13 @@ mod common;
 mod graph;
 mod links;
 mod network;
+mod pfc;
 mod work;
 
 pub use graph::{Ends, GraphFile, GraphLink};
 pub use links::{LinkFile, RedFile, Size};
 pub use network::{TierFile, TopoFile, Topology, TreeFile};
+pub use pfc::{MemoryFile, PfcFile};
 pub use work::{FlowFile, GoalFile, HostName, MatrixFile, StartUnitName, WorkFile};
 
 use super::ReadError;
@@ -114,6 +116,8 @@ pub struct SwitchFile {
     pub balancing: BalancingFile,
     /// The pause that ends a flowlet, in microseconds. Without it, it follows the rate of the first host's link.
     pub flowlet_gap_us: Option<Spanned<f64>>,
+    /// They pause the senders at the other ends of their links instead of dropping. They do not, if nothing is said.
+    pub pfc: Option<Spanned<PfcFile>>,
 }
 
 /// How switches choose between links.
@@ -257,11 +261,22 @@ impl ScenarioFile {
         let trims = network.plan.links().iter().any(|link| link.config.trimming);
         let engines = self.engines(trims)?;
         let link = network.site().link;
-        let plan = Arc::new(match self.switches.gap_ps(&self.source, link.bytes_per_s)? {
+        let mut plan = match self.switches.gap_ps(&self.source, link.bytes_per_s)? {
             None => network.plan,
             Some(gap_ps) => network.plan.with_flowlets(gap_ps),
-        });
-        Ok(Prepared { plan, work, link, engines, failures, seed: self.seed, limit_ps })
+        };
+        if let Some(pfc) = &self.switches.pfc {
+            plan = PfcFile::apply(pfc, &self.source, plan, network.bdp_bytes)?;
+        }
+        Ok(Prepared {
+            plan: Arc::new(plan),
+            work,
+            link,
+            engines,
+            failures,
+            seed: self.seed,
+            limit_ps,
+        })
     }
 
     fn engines(&self, trimming: bool) -> Result<Engines, ReadError> {

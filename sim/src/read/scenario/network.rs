@@ -94,6 +94,8 @@ pub(super) struct Network {
     pub(super) plan: Blueprint,
     /// The tree that it is, if it is one.
     pub(super) clos: Option<Clos>,
+    /// Bandwidth-delay product.
+    pub(super) bdp_bytes: f64,
     /// Names of a graph's nodes; those of a tree follow from their numbers.
     names: HashMap<String, u32>,
 }
@@ -166,8 +168,9 @@ impl Topology {
             }
         };
         // Delays alone give the BDP, that gives the queues.
-        let (plan, clos) = build(Some(bdp_bytes(&build(None)?.0)))?;
-        Ok(Network { plan, clos, names })
+        let bdp_bytes = bdp_bytes(&build(None)?.0);
+        let (plan, clos) = build(Some(bdp_bytes))?;
+        Ok(Network { plan, clos, bdp_bytes, names })
     }
 }
 

@@ -94,7 +94,7 @@ fn a_tree_is_built_as_the_file_says() {
     // 500 ns on each link and 50 ns in the leaves. The BDP is that of 100 Gb/s.
     let bdp_bytes = 12.5 * longest_rtt_ns(plan) as f64;
     let (buffer, deep) = ((2.0 * bdp_bytes) as u64, (0.5 * bdp_bytes) as u64);
-    let red = Some(Red { min_bytes: 1000, max_bytes: deep });
+    let red = Some(Red::linear(1000, deep));
     let base = LinkConfig {
         bytes_per_s: Some(12_500_000_000),
         buffer_bytes: buffer,

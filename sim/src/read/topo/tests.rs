@@ -54,7 +54,7 @@ Switch_Latency_ns 40
 
 const QUEUES: QueueSettings = QueueSettings {
     buffer_bytes: 50_000,
-    red: Some(Red { min_bytes: 10_000, max_bytes: 40_000 }),
+    red: Some(Red::linear(10_000, 40_000)),
     red_to_hosts: false,
     trimming: true,
     control_first: true,
