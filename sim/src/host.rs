@@ -114,6 +114,12 @@ impl SimHost {
         each!(&self.carrier, transport => transport.has_more())
     }
 
+    /// Nothing is to be done now.
+    #[inline]
+    pub(crate) fn rests(&self, now: Picos) -> bool {
+        !self.has_more() && self.next_wake().is_none_or(|at| at > now)
+    }
+
     /// When it wants to be woken, at the earliest.
     #[inline]
     pub(crate) fn next_wake(&self) -> Option<Picos> {

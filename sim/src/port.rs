@@ -7,12 +7,27 @@ use erd_core::run::{Clock, Outside};
 use erd_port::udp::{NetError, Next, Plan, RxDatagram, SendReport, Taken};
 use erd_port::{Burst, FramePort, Port};
 use erd_rd::Nanos;
+use std::cell::RefCell;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 
 /// Bytes of a segment before its payload.
 const SEGMENT_HEAD_BYTES: usize = erd_rd::Expected::HEAD_BYTES;
+
+thread_local! {
+    /// Zeros, except while a datagram stands there.
+    static DATAGRAM: RefCell<Vec<u8>> = RefCell::new(ZEROS.to_vec());
+}
+
+/// Shows `f` a datagram in one piece. Its payload is not written: it stands there already.
+fn with_payload(head: &[u8], payload_bytes: usize, f: impl FnOnce(&[u8])) {
+    DATAGRAM.with_borrow_mut(|datagram| {
+        datagram[..head.len()].copy_from_slice(head);
+        f(&datagram[..head.len() + payload_bytes]);
+        datagram[..head.len()].fill(0);
+    });
+}
 
 /// The types outside the loop of a simulated host.
 #[derive(Debug)]
@@ -78,16 +93,17 @@ impl Port for SimPort {
     fn recv(&mut self, _: usize, mut f: impl FnMut(RxDatagram<'_>)) -> io::Result<usize> {
         let packets = self.arrivals.drain();
         for packet in &mut *packets {
-            let placed =
-                (packet.payload_bytes > 0).then(|| &ZEROS[..packet.payload_bytes as usize]);
-            f(RxDatagram {
-                data: &packet.head,
-                placed,
-                src: name_of(packet.from),
-                ecn: packet.ecn,
-                trimmed: packet.trimmed,
-                hold_ns: 0,
-            });
+            let (src, ecn, trimmed) = (name_of(packet.from), packet.ecn, packet.trimmed);
+            let mut hand_in = |data: &[u8], placed| {
+                f(RxDatagram { data, placed, src, ecn, trimmed, hold_ns: 0 });
+            };
+            match packet.payload_bytes as usize {
+                0 => hand_in(&packet.head, None),
+                len if packet.head.len() == SEGMENT_HEAD_BYTES => {
+                    hand_in(&packet.head, Some(&ZEROS[..len]));
+                }
+                len => with_payload(&packet.head, len, |datagram| hand_in(datagram, None)),
+            }
         }
         Ok(packets.len())
     }
@@ -127,9 +143,9 @@ impl Port for SimPort {
             packet.to = to;
             (packet.path, packet.ecn, packet.payload_bytes) = (burst.path, burst.ecn, 0);
             packet.head.clear();
-            for part in burst.iov {
+            for (place, part) in burst.iov.iter().enumerate() {
                 let is_payload = std::ptr::eq(part.iov_base.cast(), ZEROS.as_ptr());
-                if is_payload && burst.iov.len() == 2 && packet.head.len() == SEGMENT_HEAD_BYTES {
+                if is_payload && place + 1 == burst.iov.len() {
                     packet.payload_bytes = part.iov_len as u32;
                     continue;
                 }

@@ -10,7 +10,7 @@ use crate::hop::Hop;
 use crate::host::SimHost;
 use crate::ids::HostId;
 use crate::link::{Health, LinkCounters};
-use crate::packet::{Packet, PacketId, PacketPool};
+use crate::packet::{Packet, PacketPool};
 use crate::queue::Queue;
 use crate::series::watch::Watch;
 use crate::time::{PS_PER_NS, Picos};
@@ -87,7 +87,7 @@ pub(super) struct Shard {
     /// What switches remember of flowlets, if they balance by them.
     flowlets: Option<Box<Flowlets>>,
     /// Packets that leave the host at hand.
-    leaving: Vec<PacketId>,
+    leaving: Vec<Hop>,
     /// Something has happened to the host at hand.
     pending: bool,
     /// Packets that it has got without acting.
@@ -383,25 +383,24 @@ impl Shard {
             let host = &mut hosts[at];
             host.step(self.now, room);
             for packet in host.leaving() {
-                let taken = pool.take(HostId(node.0), packet.to);
+                packet.from = HostId(node.0);
+                let taken = pool.take(packet.from, packet.to);
+                leaving.push(Hop::of(taken, packet));
                 let kept = pool.get_mut(taken);
                 kept.exchange(packet);
                 if let Some(watch) = watch.as_mut().filter(|_| kept.payload_bytes > 0) {
                     kept.number = watch.leaves(kept.from, kept.to, kept.path);
                 }
-                leaving.push(taken);
             }
             self.fire(at);
-            if self.leaving.is_empty() {
-                break;
-            }
-            for at in 0..self.leaving.len() {
-                let packet = self.leaving[at];
-                let hop = Hop::of(packet, self.pool.get(packet));
-                self.offer(node, uplink, hop);
+            let left = self.leaving.len();
+            for at in 0..left {
+                self.offer(node, uplink, self.leaving[at]);
             }
             self.leaving.clear();
-            if self.room(uplink) == 0 {
+            // Most often it has handed over all that it had, and one more step would be in vain.
+            let is_done = left < room && self.hosts[at].rests(self.now);
+            if left == 0 || is_done || self.room(uplink) == 0 {
                 break;
             }
         }
