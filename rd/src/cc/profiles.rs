@@ -183,11 +183,15 @@ const ERD_PAPER: [Setting; 2] = [
     ),
 ];
 
-/// MP-RDMA's paper (NSDI 2018). Only what UDMP's paper repeats of it (III-D) is checked against a text.
+/// MP-RDMA's paper (NSDI 2018). Its text was not at hand. "Two simulators": those that docs/cc/mprdma.md names.
 const MPRDMA_PAPER: [Setting; 4] = [
-    set("law", 1.0, "MP-RDMA, section 3: congestion control, packet spraying by acknowledgements"),
-    set("delta", 64.0, "UDMP, figure 7"),
-    set("probe", 0.01, "MP-RDMA, new path probing"),
+    set(
+        "law",
+        1.0,
+        "MP-RDMA, sections 3.1 and 3.2: window, acknowledgements that clock, paths that lag",
+    ),
+    set("delta", 32.0, "MP-RDMA, delta, as two simulators of it have it: half of a bitmap of 64"),
+    set("probe", 0.01, "MP-RDMA, new path probing: p, once in a round trip"),
     set("late", 1.0, "marks alone: not used"),
 ];
 /// Part of a packet that a mark takes off the window (MP-RDMA, section 3.1).
