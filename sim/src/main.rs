@@ -10,6 +10,7 @@ use erd_sim::ids::HostId;
 use erd_sim::link::{LinkConfig, Red};
 use erd_sim::patterns::bound::Bound;
 use erd_sim::read::scenario::{Prepared, ScenarioFile};
+use erd_sim::reproduce::command::ReproduceArgs;
 use erd_sim::scenario::{SchemeMaker, Start};
 use erd_sim::schemes;
 use erd_sim::summary::Summary;
@@ -55,6 +56,8 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Runs the papers' claims, and writes what came of them (docs/reproduction.md).
+    Reproduce(ReproduceArgs),
     /// Runs a permutation over a fat tree of three tiers, and prints how fast the simulator is.
     Speed(SpeedArgs),
 }
@@ -121,6 +124,7 @@ fn main() -> anyhow::Result<()> {
         Command::Scenario { file, scheme, threads, json } => {
             scenario(&file, scheme.as_deref(), threads, json)
         }
+        Command::Reproduce(args) => args.run(),
         Command::Speed(args) => speed(&args),
     }
 }
@@ -266,13 +270,14 @@ fn scenario(file: &Path, scheme: Option<&str>, threads: usize, json: bool) -> an
     let name = file.display().to_string();
     let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {name}"))?;
     let dir = file.parent().unwrap_or(Path::new(""));
-    let Prepared { plan, work, link, mut engines, failures, seed, limit_ps } =
+    let Prepared { plan, work, link, cuts, mut engines, failures, seed, limit_ps } =
         ScenarioFile::read(&name, &text)?.prepare(dir)?;
     if let Some(scheme) = scheme {
         known(scheme)?;
         engines.scheme = with_settings(scheme, &[])?;
     }
-    let bound = Bound::of(&work, &link, |from, to, bytes| plan.lone_ps(from, to, bytes));
+    let lone = |from, to, bytes| plan.lone_ps(from, to, bytes);
+    let bound = Bound::within(&work, &link, &cuts, lone);
     let experiment = Experiment { plan, work, engines, seed, threads };
     let summary = Summary::of(&experiment.run_with(limit_ps, &failures)?, &bound);
     match json {

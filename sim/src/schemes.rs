@@ -1,7 +1,8 @@
 //! Congestion control schemes by name: those of the engine, as "nscc" or with a profile as "nscc:paper", and the
-//! simulator's baselines.
+//! simulator's baselines. "+oblivious" after that takes the choice of paths from the scheme: each burst takes one at random.
 
 use crate::baselines::plb::PLB;
+use crate::oblivious::Oblivious;
 use erd_rd::cc::Scheme;
 use erd_rd::cc::profiles::PRODUCT;
 use erd_rd::cc::schemes::by_profile;
@@ -18,11 +19,17 @@ pub struct NameError {
     engine: ProfileError,
 }
 
+/// After a scheme's name: paths are taken at random.
+const OBLIVIOUS: &str = "+oblivious";
+
 /// A scheme by its name and, after a colon, its profile.
 ///
 /// # Errors
 /// There is no such scheme, or no such profile of it.
 pub fn named(text: &str) -> Result<Box<dyn Scheme>, NameError> {
+    if let Some(scheme) = text.strip_suffix(OBLIVIOUS) {
+        return Ok(Box::new(Oblivious::new(named(scheme)?)));
+    }
     if text == PLB.name {
         return Ok(Box::new(PLB.scheme()));
     }
@@ -47,6 +54,7 @@ mod tests {
         assert_eq!((law("nscc"), law("nscc:product"), law("nscc:htsim")), (0.0, 0.0, 2.0));
         let error = named("strack:htsim").err().unwrap().to_string();
         assert!(error.contains("valid: product, paper"), "{error}");
+        assert!(named("strack:paper+oblivious").is_ok() && named("strack+blind").is_err());
     }
 
     #[test]

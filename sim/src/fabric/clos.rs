@@ -30,6 +30,17 @@ pub struct Clos {
     pub seed: u64,
 }
 
+/// What joins groups of neighbouring hosts with the rest of a tree.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Cut {
+    /// Hosts of each group.
+    pub hosts: u32,
+    /// Rate of all links that leave a group.
+    pub leaving_bytes_per_s: u64,
+    /// Rate of all links into a group.
+    pub arriving_bytes_per_s: u64,
+}
+
 /// Why a tree cannot be built.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ClosError {
@@ -103,6 +114,26 @@ impl Clos {
         }
         // Links up of one switch come in the order of the planes above, which is the order in which they were made.
         Ok(Blueprint::new(hosts, switches, links))
+    }
+
+    /// Its cuts, above each tier except the top. Links without a rate limit nothing.
+    #[must_use]
+    pub fn cuts(&self) -> Vec<Cut> {
+        let (mut hosts, mut planes) = (1_u64, 1_u64);
+        let mut cuts = Vec::new();
+        for (tier, above) in self.tiers.iter().zip(self.tiers.iter().skip(1)) {
+            hosts = hosts.saturating_mul(tier.children.into());
+            let links = planes.saturating_mul(tier.links_up.into());
+            planes *= u64::from(tier.links_up / above.links_per_child.max(1));
+            if let (Some(up), Some(down)) = (above.up.bytes_per_s, above.down.bytes_per_s) {
+                cuts.push(Cut {
+                    hosts: hosts as u32,
+                    leaving_bytes_per_s: links.saturating_mul(up),
+                    arriving_bytes_per_s: links.saturating_mul(down),
+                });
+            }
+        }
+        cuts
     }
 
     fn check(&self) -> Result<(), ClosError> {
@@ -248,6 +279,18 @@ mod tests {
                 .collect();
             assert_eq!(used.len(), planes as usize, "top switches used in {tiers:?}");
         }
+    }
+
+    /// 16 hosts with 8 links up, and 32 of them below 8 planes with 2 links up each.
+    #[test]
+    fn cuts_have_the_rates_of_all_their_links() {
+        let cut = |hosts, links: u64| Cut {
+            hosts,
+            leaving_bytes_per_s: links * 12_500_000_000,
+            arriving_bytes_per_s: links * 12_500_000_000,
+        };
+        let cuts = clos(&[(16, 1, 8), (2, 1, 2), (4, 2, 0)]).cuts();
+        assert_eq!(cuts, [cut(16, 8), cut(32, 16)]);
     }
 
     #[test]

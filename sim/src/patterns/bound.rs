@@ -1,10 +1,11 @@
-//! How fast a network could do work at best. It has two limits: what leaves a host and what reaches it takes time on the
-//! host's link, and a task cannot begin before those that it waits for are done. A mean completion time below the bound is a
-//! bug of the simulator.
+//! How fast a network could do work at best. It has three limits: what leaves a host and what reaches it takes time on the
+//! host's link, what leaves a part of a tree and what reaches it takes time on all the links there together, and a task
+//! cannot begin before those that it waits for are done. A mean completion time below the bound is a bug of the simulator.
 
 use super::site::HostLink;
+use crate::fabric::clos::Cut;
 use crate::ids::HostId;
-use crate::time::Picos;
+use crate::time::{PS_PER_S, Picos};
 use crate::work::{Flow, Op, Work};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -44,6 +45,20 @@ impl Bound {
         link: &HostLink,
         lone_ps: impl Fn(HostId, HostId, u32) -> Picos,
     ) -> Bound {
+        Bound::within(work, link, &[], lone_ps)
+    }
+
+    /// The same where a tree narrows.
+    ///
+    /// # Panics
+    /// As [`Bound::of`].
+    #[must_use]
+    pub fn within(
+        work: &Work,
+        link: &HostLink,
+        cuts: &[Cut],
+        lone_ps: impl Fn(HostId, HostId, u32) -> Picos,
+    ) -> Bound {
         let mut items: Vec<Item> =
             work.flows().iter().map(|flow| item(flow, link, &lone_ps)).collect();
         let last_done = earliest(work, &mut items);
@@ -59,12 +74,20 @@ impl Bound {
         });
         let sum = |ends: &[Ends]| ends.iter().map(|ends| ends.completions).sum::<u128>();
         let count = work.flows().iter().filter(|flow| flow.bytes > 0).count().max(1) as u128;
-        let mean_ps = sum(&leaving).max(sum(&arriving)) / count;
         let busy = leaving.iter().chain(&arriving).map(|ends| ends.last);
+        let mut whole_ps = busy.max().unwrap_or(0).max(last_done);
+        let mut completions = sum(&leaving).max(sum(&arriving));
+        for cut in cuts {
+            for arrives in [false, true] {
+                let ends = through(cut, arrives, work, link, &items);
+                completions = completions.max(ends.completions);
+                whole_ps = whole_ps.max(ends.last);
+            }
+        }
         Bound {
             flows_ps: items.iter().map(|item| item.sending + item.rest).collect(),
-            mean_ps: mean_ps as Picos,
-            whole_ps: busy.max().unwrap_or(0).max(last_done),
+            mean_ps: (completions / count) as Picos,
+            whole_ps,
         }
     }
 }
@@ -143,6 +166,41 @@ fn one_link(items: &[(Item, bool)], arrives: bool) -> Ends {
         completions: others + completions.map(u128::from).sum::<u128>(),
         last: if all.is_empty() { 0 } else { busy_until + least_after },
     }
+}
+
+/// All messages, where those that leave a group of hosts, or reach one, share its links. They could use all of them at once:
+/// no network is better.
+fn through(cut: &Cut, arrives: bool, work: &Work, link: &HostLink, items: &[Item]) -> Ends {
+    let rate = if arrives { cut.arriving_bytes_per_s } else { cut.leaving_bytes_per_s };
+    let groups = work.hosts().div_ceil(cut.hosts) as usize;
+    let mut crossing: Vec<Vec<(Item, bool)>> = vec![Vec::new(); groups];
+    let (mut least, mut more) = (vec![0; groups], vec![0; groups]);
+    let mut completions = 0;
+    for (flow, item) in work.flows().iter().zip(items).filter(|(flow, _)| flow.bytes > 0) {
+        let [from, to] = [flow.from, flow.to].map(|host| (host.0 / cut.hosts) as usize);
+        let alone = item.sending + item.rest;
+        if from == to {
+            completions += u128::from(alone);
+            continue;
+        }
+        let group = if arrives { to } else { from };
+        let wire_bytes = u128::from(link.wire_bytes(flow.bytes)) * u128::from(PS_PER_S);
+        let sending = (wire_bytes / u128::from(rate.max(1))) as Picos;
+        let is_known = work.tasks(flow.from)[flow.send.0 as usize].needs == 0;
+        crossing[group].push((Item { sending, rest: 0, ..*item }, is_known));
+        least[group] += u128::from(alone);
+        // Those that wait for others count with what they take alone.
+        if !is_known {
+            more[group] += u128::from(alone.saturating_sub(sending));
+        }
+    }
+    let mut last = 0;
+    for (items, (least, more)) in crossing.iter().zip(least.into_iter().zip(more)) {
+        let ends = one_link(items, false);
+        completions += (ends.completions + more).max(least);
+        last = ends.last.max(last);
+    }
+    Ends { completions, last }
 }
 
 /// When each of the messages, which are in the order of their releases, has been sent if always the one goes that has least

@@ -50,6 +50,9 @@ impl Message {
 pub struct Permutation {
     /// Length of each message.
     pub message_bytes: u64,
+    /// Length of the first host's messages, if it is another.
+    #[serde(default)]
+    pub first_message_bytes: Option<u64>,
     /// Independent permutations at once.
     #[serde(default = "one")]
     pub permutations: u32,
@@ -64,6 +67,8 @@ pub struct Permutation {
 impl Permutation {
     pub(super) fn add(&self, job: &mut Job) -> Result<(), PatternError> {
         check_bytes("message_bytes", self.message_bytes)?;
+        let first_bytes = self.first_message_bytes.unwrap_or(self.message_bytes);
+        check_bytes("first_message_bytes", first_bytes)?;
         let spread = check_time("start_spread_ns", self.start_spread_ns)?;
         let hosts = job.site.hosts;
         let group_hosts = self.reach.group_hosts(job.site)?;
@@ -72,7 +77,8 @@ impl Permutation {
         for _ in 0..self.permutations {
             let receivers = job.random.scattered(hosts, group_hosts)?;
             for (from, to) in (0..hosts).zip(receivers) {
-                job.send(HostId(from), HostId(to), self.message_bytes, spread);
+                let bytes = if from == 0 { first_bytes } else { self.message_bytes };
+                job.send(HostId(from), HostId(to), bytes, spread);
             }
         }
         Ok(())

@@ -1,4 +1,5 @@
 use super::*;
+use crate::fabric::clos::Cut;
 use crate::patterns::bound::Bound;
 
 /// A packet takes 1 us besides the time on its sender's link.
@@ -70,4 +71,31 @@ fn a_ring_takes_its_steps() {
     let bound = bound(&work(text, 4));
     assert_eq!(bound.whole_ps, 6 * (335_680 + 1_000_000) + 3 * 2 * 4096);
     assert_eq!(bound.mean_ps, 335_680 + 1_000_000);
+}
+
+/// Four hosts send to four others over a cut of the rate of one link: they end one after another there, and the last of
+/// them takes as long as all. What stays on one side takes its own time.
+#[test]
+fn messages_share_the_links_where_a_tree_narrows() {
+    let mut work = Work::new(8);
+    for from in (0..4).map(HostId) {
+        work.message(from, HostId(from.0 + 4), 10 * 4096);
+    }
+    let cuts = |arriving_links: u64| Cut {
+        hosts: 4,
+        leaving_bytes_per_s: 4 * LINK.bytes_per_s,
+        arriving_bytes_per_s: arriving_links * LINK.bytes_per_s,
+    };
+    let bound = |work: &Work, cut: Cut| {
+        let lone = |_, _, wire_bytes| LINK.packet_ps(wire_bytes) + 1_000_000;
+        Bound::within(work, &LINK, &[cut], lone)
+    };
+    let alone = 10 * 335_680 + 1_000_000;
+    assert_eq!(bound(&work, cuts(4)).mean_ps, alone);
+    let narrow = bound(&work, cuts(1));
+    assert_eq!(narrow.mean_ps, (1 + 2 + 3 + 4) * 10 * 335_680 / 4);
+    assert_eq!(narrow.whole_ps, 4 * 10 * 335_680);
+    work.message(HostId(0), HostId(1), 4096);
+    let with_near = bound(&work, cuts(1));
+    assert_eq!(with_near.mean_ps, ((1 + 2 + 3 + 4) * 10 * 335_680 + 1_335_680) / 5);
 }

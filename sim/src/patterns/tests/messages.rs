@@ -138,3 +138,13 @@ fn groups_are_placed_as_asked() {
     let all: HashSet<u32> = aware.concat().into_iter().collect();
     assert_eq!(all.len(), 15, "no host is in two groups");
 }
+
+#[test]
+fn the_first_host_of_a_permutation_may_send_more() {
+    let text = r#"{"pattern":"permutation","message_bytes":1000,"first_message_bytes":5000}"#;
+    let [sent, received] = bytes_of(&work(text, 8));
+    assert_eq!(sent, [5000, 1000, 1000, 1000, 1000, 1000, 1000, 1000]);
+    assert_eq!(received.iter().filter(|bytes| **bytes == 5000).count(), 1);
+    let text = r#"{"pattern":"permutation","message_bytes":1000,"first_message_bytes":0}"#;
+    assert!(refused(text, 8).contains("first_message_bytes"));
+}

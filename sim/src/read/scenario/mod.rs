@@ -51,6 +51,7 @@ pub use work::{FlowFile, GoalFile, HostName, MatrixFile, StartUnitName, WorkFile
 use super::ReadError;
 use crate::experiment::{Begin, Engines, Failure};
 use crate::fabric::blueprint::Blueprint;
+use crate::fabric::clos::{Clos, Cut};
 use crate::fabric::flowlet;
 use crate::ids::LinkId;
 use crate::link::Health;
@@ -193,6 +194,8 @@ pub struct Prepared {
     pub work: Work,
     /// The first host's link, which the bound takes for that of all.
     pub link: HostLink,
+    /// Where a tree narrows, for the bound.
+    pub cuts: Vec<Cut>,
     /// How they do it.
     pub engines: Engines,
     /// What breaks, in the order of time.
@@ -261,6 +264,7 @@ impl ScenarioFile {
         let trims = network.plan.links().iter().any(|link| link.config.trimming);
         let engines = self.engines(trims)?;
         let link = network.site().link;
+        let cuts = network.clos.as_ref().map_or_else(Vec::new, Clos::cuts);
         let mut plan = match self.switches.gap_ps(&self.source, link.bytes_per_s)? {
             None => network.plan,
             Some(gap_ps) => network.plan.with_flowlets(gap_ps),
@@ -272,6 +276,7 @@ impl ScenarioFile {
             plan: Arc::new(plan),
             work,
             link,
+            cuts,
             engines,
             failures,
             seed: self.seed,

@@ -1,0 +1,141 @@
+//! Reproduces the papers' claims: runs each with the paper's constants and with the product's, compares, and writes what
+//! came of it (docs/reproduction.md).
+//!
+//! `sim/claims` says what is claimed and under which constants ([`claims`]). Each run is a scenario as a file could have
+//! it ([`scenario`]). A run that is faster than the network can be, or that does not end, is a problem, and the command fails.
+
+pub mod claims;
+pub mod command;
+pub mod outcome;
+pub mod page;
+pub mod runs;
+pub mod scenario;
+
+use anyhow::Context;
+use claims::{Arm, Book, Case, Claim, Size};
+use outcome::{ColumnOutcome, Outcome};
+use runs::Runs;
+use scenario::Column;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// What came of each claim, by its name.
+pub type Outcomes = BTreeMap<String, Outcome>;
+
+/// The runs of a claim.
+struct Plan<'a> {
+    column: Column,
+    case: &'a Case,
+    /// Of the subject first: a name, and a text for each seed.
+    arms: Vec<(&'a str, Vec<String>)>,
+}
+
+impl Book {
+    /// The claims that are run at a size and whose name contains `only`.
+    pub fn selected(&self, size: Size, only: &str) -> impl Iterator<Item = &Claim> {
+        let runs = move |claim: &&Claim| claim.cases.iter().any(|case| case.sizes.contains(&size));
+        self.claims().filter(move |claim| claim.id.contains(only)).filter(runs)
+    }
+
+    /// Runs a claim on so many threads. `note` hears how many runs of how many have ended.
+    ///
+    /// # Errors
+    /// It cannot be run.
+    pub fn reproduce(
+        &self,
+        claim: &Claim,
+        size: Size,
+        (runs, jobs): (&mut Runs, usize),
+        note: impl FnMut(usize, usize),
+    ) -> anyhow::Result<Outcome> {
+        let plans = self.plans(claim, size)?;
+        let texts: Vec<String> = texts(&plans).cloned().collect();
+        runs.add(&texts, jobs, note);
+        let empty = |column| ColumnOutcome {
+            column,
+            values: Vec::new(),
+            arms: Vec::new(),
+            problems: Vec::new(),
+        };
+        let mut columns = Column::BOTH.map(empty);
+        for plan in &plans {
+            let Some(column) = columns.iter_mut().find(|column| column.column == plan.column)
+            else {
+                continue;
+            };
+            let run = |text: &String| runs.get(text).clone();
+            let arms: Vec<_> = plan
+                .arms
+                .iter()
+                .map(|(name, texts)| ((*name).to_owned(), texts.iter().map(run).collect()))
+                .collect();
+            column.add(claim, plan.case, &arms);
+        }
+        let fingerprint = fingerprint(&texts);
+        Ok(Outcome { size, fingerprint, columns: columns.to_vec() })
+    }
+
+    /// The hash of a claim's scenarios.
+    ///
+    /// # Errors
+    /// The claim cannot be run.
+    pub fn fingerprint(&self, claim: &Claim, size: Size) -> anyhow::Result<String> {
+        let texts: Vec<String> = texts(&self.plans(claim, size)?).cloned().collect();
+        Ok(fingerprint(&texts))
+    }
+
+    /// Builds all that a claim runs.
+    ///
+    /// # Errors
+    /// Names what cannot be run.
+    pub fn check_runs(&self, claim: &Claim, size: Size) -> anyhow::Result<()> {
+        for text in texts(&self.plans(claim, size)?) {
+            runs::prepare(text).with_context(|| format!("claim {}:\n{text}", claim.id))?;
+        }
+        Ok(())
+    }
+
+    fn plans<'a>(&self, claim: &'a Claim, size: Size) -> anyhow::Result<Vec<Plan<'a>>> {
+        let seeds = &self.constants.sizes[&size].seeds;
+        let mut plans = Vec::new();
+        for column in Column::BOTH {
+            for case in claim.cases.iter().filter(|case| case.sizes.contains(&size)) {
+                let texts = |arm: &Arm| {
+                    let text =
+                        |seed: &u64| scenario::text(self, claim, case, arm, (column, size, *seed));
+                    seeds.iter().map(text).collect::<anyhow::Result<Vec<String>>>()
+                };
+                let subject = claim.subject.as_ref().context("expected a subject")?;
+                let mut arms = vec![("", texts(subject)?)];
+                for arm in &claim.against {
+                    arms.push((arm.name.as_str(), texts(arm)?));
+                }
+                plans.push(Plan { column, case, arms });
+            }
+        }
+        Ok(plans)
+    }
+}
+
+fn texts<'a>(plans: &'a [Plan<'a>]) -> impl Iterator<Item = &'a String> {
+    plans.iter().flat_map(|plan| &plan.arms).flat_map(|(_, texts)| texts)
+}
+
+/// FNV-1a of all texts.
+fn fingerprint(texts: &[String]) -> String {
+    let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+    let bytes = texts.iter().flat_map(|text| text.bytes().chain([0]));
+    format!("{:016x}", bytes.fold(0xcbf2_9ce4_8422_2325, step))
+}
+
+/// What came of earlier runs; nothing if there is no file.
+///
+/// # Errors
+/// The file is no such thing.
+pub fn read_outcomes(file: &Path) -> anyhow::Result<Outcomes> {
+    if !file.exists() {
+        return Ok(Outcomes::new());
+    }
+    let name = || file.display().to_string();
+    serde_json::from_str(&std::fs::read_to_string(file).with_context(name)?).with_context(name)
+}

@@ -1,0 +1,129 @@
+//! Runs scenarios on several threads, each once.
+
+use crate::experiment::Experiment;
+use crate::patterns::bound::Bound;
+use crate::read::scenario::{Prepared, ScenarioFile};
+use crate::summary::Summary;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::thread;
+
+/// What a run gave.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Run {
+    /// Hosts of the network.
+    pub hosts: u32,
+    /// Completion times.
+    pub least_us: f64,
+    /// The same.
+    pub mean_us: f64,
+    /// The same.
+    pub p99_us: f64,
+    /// The same.
+    pub max_us: f64,
+    /// Time until all have arrived.
+    pub whole_us: f64,
+    /// Least mean completion time that the network allows.
+    pub bound_mean_us: f64,
+    /// Least time until all have arrived that it allows.
+    pub bound_whole_us: f64,
+    /// Payload over the time until all have arrived.
+    pub goodput_gbps: f64,
+    /// Data packets, without repeats.
+    pub data_packets: u64,
+    /// Repeats of them.
+    pub repeats: u64,
+    /// Of these, those that were not needed.
+    pub repeats_spurious: u64,
+    /// Payloads cut off.
+    pub trims: u64,
+    /// Packets dropped.
+    pub drops: u64,
+}
+
+/// The results of all scenarios that have been run, by their text. One that could not be run has what was wrong.
+#[derive(Default)]
+pub struct Runs {
+    done: BTreeMap<String, Result<Run, String>>,
+}
+
+impl Runs {
+    /// Runs those that have not been run yet, on so many threads. `note` hears of each.
+    pub fn add(&mut self, texts: &[String], jobs: usize, mut note: impl FnMut(usize, usize)) {
+        let mut open: Vec<&String> =
+            texts.iter().filter(|text| !self.done.contains_key(*text)).collect();
+        open.sort();
+        open.dedup();
+        let next = AtomicUsize::new(0);
+        let (told, heard) = mpsc::channel();
+        thread::scope(|scope| {
+            for _ in 0..jobs.min(open.len()) {
+                let (told, next, open) = (told.clone(), &next, &open);
+                scope.spawn(move || {
+                    while let Some(text) = open.get(next.fetch_add(1, Ordering::Relaxed)) {
+                        let run = run(text).map_err(|error| format!("{error:#}"));
+                        told.send(((*text).clone(), run)).expect("the receiver waits for all");
+                    }
+                });
+            }
+            drop(told);
+            for (at, (text, run)) in heard.iter().enumerate() {
+                self.done.insert(text, run);
+                note(at + 1, open.len());
+            }
+        });
+    }
+
+    /// One of them.
+    ///
+    /// # Panics
+    /// It was not asked for.
+    #[must_use]
+    pub fn get(&self, text: &str) -> &Result<Run, String> {
+        &self.done[text]
+    }
+}
+
+/// Builds a scenario.
+///
+/// # Errors
+/// It cannot be run.
+pub fn prepare(text: &str) -> anyhow::Result<Prepared> {
+    Ok(ScenarioFile::read("scenario", text)?.prepare(Path::new(""))?)
+}
+
+fn run(text: &str) -> anyhow::Result<Run> {
+    let Prepared { plan, work, link, cuts, engines, failures, seed, limit_ps } = prepare(text)?;
+    let lone = |from, to, bytes| plan.lone_ps(from, to, bytes);
+    let bound = Bound::within(&work, &link, &cuts, lone);
+    let experiment = Experiment { plan: plan.clone(), work, engines, seed, threads: 1 };
+    let results = experiment.run_with(limit_ps, &failures)?;
+    let summary = Summary::of(&results, &bound);
+    let times = summary.completion_us.ok_or_else(|| anyhow::anyhow!("there are no messages"))?;
+    let repeats = summary.repeats;
+    Ok(Run {
+        hosts: plan.hosts(),
+        least_us: short(times.min),
+        mean_us: short(times.mean),
+        p99_us: short(times.p99),
+        max_us: short(times.max),
+        whole_us: short(summary.whole_us),
+        bound_mean_us: short(summary.bound_mean_us),
+        bound_whole_us: short(summary.bound_whole_us),
+        goodput_gbps: short(summary.goodput_bytes_per_s * 8e-9),
+        data_packets: summary.data_packets,
+        repeats: repeats.nack + repeats.probe + repeats.order + repeats.trim,
+        repeats_spurious: repeats.spurious,
+        trims: summary.links.trims,
+        drops: summary.links.drops,
+    })
+}
+
+/// With six decimals of a microsecond, which are its picoseconds.
+fn short(value: f64) -> f64 {
+    (value * 1e6).round() / 1e6
+}
