@@ -8,6 +8,7 @@ mod demo;
 mod deps;
 mod dist;
 mod lines;
+mod reproduce;
 mod test;
 mod vm;
 
@@ -41,6 +42,8 @@ enum Command {
     Cost,
     /// Count the lines of production code: no tests, comments or blank lines
     Lines,
+    /// Run the papers' claims in the simulator, and write what came of them to docs/reproduction.md
+    Reproduce(ReproduceArgs),
     /// Boot a virtual machine with two Soft-RoCE devices, and run a command for each, or a script
     Vm(VmArgs),
 }
@@ -60,6 +63,23 @@ pub struct VmArgs {
     /// Most time for all, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 300)]
     limit: u64,
+}
+
+/// Options of `reproduce`.
+#[derive(Debug, Args)]
+pub struct ReproduceArgs {
+    /// Networks as large as the papers' (hours to days), not of about 128 hosts
+    #[arg(long, conflicts_with = "short")]
+    full: bool,
+    /// Small networks and short messages, in seconds: shows that all claims can be run, and writes nothing
+    #[arg(long)]
+    short: bool,
+    /// Only the claims whose name contains this
+    #[arg(long, value_name = "TEXT")]
+    only: Option<String>,
+    /// Run nothing, and write the page again from earlier results
+    #[arg(long)]
+    page_only: bool,
 }
 
 /// Options of `test`.
@@ -105,6 +125,7 @@ fn main() -> ExitCode {
         Command::Dist => dist::run(&layout, package::DIST).map(|_| true),
         Command::Cost => cost::run(&layout).map(|()| true),
         Command::Lines => lines::run(&layout).map(|()| true),
+        Command::Reproduce(args) => reproduce::run(&layout, &args),
         Command::Vm(args) => vm::run(&layout, &args),
     });
     match outcome {

@@ -1,7 +1,7 @@
 //! `cargo xtask test`: all steps in order, a table, and the closing line.
 
 use crate::TestArgs;
-use crate::{checks, demo, dist};
+use crate::{checks, demo, dist, reproduce};
 use anyhow::Result;
 use erd_e2e::fabric::{Core, ERD, Provider, WHEEL};
 use erd_e2e::layout::Layout;
@@ -42,6 +42,7 @@ pub fn run(layout: &Layout, args: &TestArgs) -> Result<bool> {
         Err(_) if args.list => Core { name: WHEEL.to_owned(), ..Core::system() },
         found => found?,
     };
+    reproduce::step(&mut report, layout);
     verbs::steps(&mut report, layout);
     for core in [&system, &wheel] {
         pingpong::steps(&mut report, core, &provider);

@@ -1,6 +1,7 @@
 //! A claim's runs as scenarios: their texts are what `erd-sim scenario` reads.
 
 use super::claims::{Arm, Book, Case, Claim, Size, merge};
+use crate::schemes;
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
@@ -84,9 +85,9 @@ pub fn text(
     Ok(root.to_string())
 }
 
-/// The scheme with the column's profile, unless it names one.
+/// The scheme with the column's profile, unless it names one or is a baseline of the simulator.
 fn with_profile(scheme: &str, column: Column) -> String {
-    if scheme.contains(':') {
+    if scheme.contains(':') || schemes::BASELINES.contains(&scheme) {
         return scheme.to_owned();
     }
     let (name, rest) = scheme.split_at(scheme.find('+').unwrap_or(scheme.len()));
