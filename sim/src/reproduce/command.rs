@@ -25,6 +25,9 @@ pub struct ReproduceArgs {
     /// Run nothing: write the page again from earlier results.
     #[arg(long)]
     page_only: bool,
+    /// Run nothing: print the scenarios, as `erd-sim scenario` reads them.
+    #[arg(long, conflicts_with = "page_only")]
+    print: bool,
     /// Directory of the claims.
     #[arg(long, default_value = "sim/claims")]
     claims: PathBuf,
@@ -49,6 +52,12 @@ impl ReproduceArgs {
         }
         let claims: Vec<_> = book.selected(self.size, &self.only).collect();
         ensure!(!claims.is_empty(), "no claim that is run has {:?} in its name", self.only);
+        if self.print {
+            for claim in &claims {
+                book.each_run(claim, self.size, |about, text| println!("# {about}\n{text}"))?;
+            }
+            return Ok(());
+        }
         let (mut runs, jobs) = (Runs::default(), self.jobs());
         let mut problems = Vec::new();
         for (at, claim) in claims.iter().enumerate() {

@@ -84,13 +84,23 @@ impl Book {
         Ok(fingerprint(&texts))
     }
 
-    /// Builds all that a claim runs.
+    /// Tells of every run of a claim: what it is, and its scenario.
     ///
     /// # Errors
-    /// Names what cannot be run.
-    pub fn check_runs(&self, claim: &Claim, size: Size) -> anyhow::Result<()> {
-        for text in texts(&self.plans(claim, size)?) {
-            runs::prepare(text).with_context(|| format!("claim {}:\n{text}", claim.id))?;
+    /// The claim cannot be run.
+    pub fn each_run(
+        &self,
+        claim: &Claim,
+        size: Size,
+        mut tell: impl FnMut(&str, &str),
+    ) -> anyhow::Result<()> {
+        for Plan { column, case, arms } in self.plans(claim, size)? {
+            for (arm, texts) in arms {
+                for text in texts {
+                    let about = format!("{}, {column:?}, {}, {arm:?}", claim.id, case.name);
+                    tell(&about, &text);
+                }
+            }
         }
         Ok(())
     }

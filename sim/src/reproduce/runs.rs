@@ -82,7 +82,6 @@ impl Runs {
     ///
     /// # Panics
     /// It was not asked for.
-    #[must_use]
     pub fn get(&self, text: &str) -> &Result<Run, String> {
         &self.done[text]
     }
