@@ -6,11 +6,12 @@ use crate::host::SimHost;
 use crate::ids::{HostId, LinkId, name_of};
 use crate::link::{Health, LinkCounters};
 use crate::scenario::SchemeMaker;
-use crate::time::{Picos, from_ns, to_ns};
-use crate::topology::{DATAGRAM_BYTES, SEGMENT_WIRE_BYTES};
+use crate::time::{PS_PER_S, Picos, from_ns, serialization_ps, to_ns};
+use crate::topology::{DATAGRAM_BYTES, PAYLOAD_BYTES, SEGMENT_WIRE_BYTES};
 use crate::transport::erd::ErdHost;
 use crate::transport::{Protocol, Repeats};
 use crate::work::{Flow, Work};
+use erd_rd::cc::LEARNING_SAMPLES;
 use erd_rd::config::CREDIT_MAX;
 use erd_rd::{Config, Endpoint, Nanos};
 use std::sync::Arc;
@@ -22,6 +23,9 @@ const ACK_WIRE_BYTES: u32 = 128;
 /// Time between two greetings of one host, and from the last one to the beginning.
 const GREETING_PS: Picos = from_ns(1_000);
 const AFTER_GREETINGS_PS: Picos = from_ns(1_000_000);
+/// Packets that a flow sends before the work, for its controller to learn from: a round trip is sampled at least every second
+/// packet.
+const LESSON_PACKETS: u64 = 2 * LEARNING_SAMPLES as u64;
 /// Simulated time between two looks whether all is done.
 const SLICE_PS: Picos = from_ns(20_000);
 
@@ -51,6 +55,8 @@ pub enum Begin {
     Cold,
     /// Sessions are open, and all messages are granted, as the papers assume.
     Warm,
+    /// The same, and flows have sent as much before as a controller learns from: what it costs to learn is set-up.
+    Learned,
 }
 
 /// Why an experiment ended without being done.
@@ -207,7 +213,8 @@ impl Experiment {
         let Experiment { plan, mut work, engines, seed, threads } = self;
         let begin_ps = match engines.begin {
             Begin::Cold => 0,
-            Begin::Warm => work.greet_first(GREETING_PS, AFTER_GREETINGS_PS),
+            Begin::Learned if (engines.scheme)().learns() => learn_first(&plan, &mut work),
+            Begin::Warm | Begin::Learned => work.greet_first(1, GREETING_PS, AFTER_GREETINGS_PS),
         };
         let base_rtt_ns = if engines.base_known { longest_rtt_ns(&plan) } else { 0 };
         let triggers = work.take_triggers();
@@ -244,13 +251,24 @@ impl Engines {
         config.link_bytes_per_s = rate;
         config.base_rtt_ns = base_rtt_ns;
         config.trimming = self.trimming;
-        if self.begin == Begin::Warm {
+        if self.begin != Begin::Cold {
             (config.eager_bytes, config.eager_credit_bytes) = (CREDIT_MAX, CREDIT_MAX);
             config.unexpected_bytes = u64::MAX;
         }
         let seed = seed ^ (u64::from(host.0) + 1) << 32;
         Endpoint::new(config, (self.scheme)(), seed).expect("the settings are within their ranges")
     }
+}
+
+/// Puts before everything else what flows learn from. Each host sends to one other after the other. Returns when the rest
+/// begins.
+fn learn_first(plan: &Blueprint, work: &mut Work) -> Picos {
+    let bytes = LESSON_PACKETS * u64::from(PAYLOAD_BYTES);
+    let uplink = &plan.links()[plan.links_of(NodeId(0)).start as usize].config;
+    let rate = uplink.bytes_per_s.unwrap_or(PS_PER_S);
+    // Twice what the bytes take, so that receivers keep up.
+    let each_ps = 2 * serialization_ps(bytes as u32, rate);
+    work.greet_first(bytes, each_ps, AFTER_GREETINGS_PS + work.most_senders() * each_ps)
 }
 
 /// Round trip of a lone full segment and its acknowledgement between the first host and the last.

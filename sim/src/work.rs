@@ -250,17 +250,13 @@ impl Work {
         self.after(then.from, first.receive, then.send);
     }
 
-    /// Puts a greeting of one byte before everything else for each pair that exchanges messages, and begins the rest
+    /// Puts a greeting of so many bytes before everything else for each pair that exchanges messages, and begins the rest
     /// `pause_ps` after the last greeting was sent. Greetings of one host leave one after the other. Returns when the
     /// rest begins; the greetings are the last messages.
-    pub fn greet_first(&mut self, each_ps: Picos, pause_ps: Picos) -> Picos {
-        let mut pairs: Vec<(HostId, HostId)> =
-            self.flows.iter().map(|flow| (flow.from, flow.to)).collect();
-        pairs.sort_unstable();
-        pairs.dedup();
+    pub fn greet_first(&mut self, bytes: u64, each_ps: Picos, pause_ps: Picos) -> Picos {
         let mut times = vec![0; self.hosts.len()];
         let mut greetings = Vec::new();
-        for (from, to) in pairs {
+        for (from, to) in self.pairs() {
             let at: &mut Picos = &mut times[from.0 as usize];
             greetings.push((from, to, *at));
             *at += each_ps;
@@ -270,10 +266,28 @@ impl Work {
             task.not_before += begin;
         }
         for (from, to, at) in greetings {
-            let flow = self.message(from, to, 1);
+            let flow = self.message(from, to, bytes);
             self.start_at(flow, at);
         }
         begin
+    }
+
+    /// All pairs that exchange messages, sender first.
+    fn pairs(&self) -> Vec<(HostId, HostId)> {
+        let mut pairs: Vec<(HostId, HostId)> =
+            self.flows.iter().map(|flow| (flow.from, flow.to)).collect();
+        pairs.sort_unstable();
+        pairs.dedup();
+        pairs
+    }
+
+    /// Most hosts that send to one.
+    pub fn most_senders(&self) -> u64 {
+        let mut senders = vec![0; self.hosts.len()];
+        for (_, to) in self.pairs() {
+            senders[to.0 as usize] += 1;
+        }
+        senders.into_iter().max().unwrap_or(0)
     }
 
     /// Adds a trigger that nothing activates yet and that starts nothing.
@@ -365,7 +379,7 @@ mod tests {
         for (from, to) in [(0, 1), (0, 2), (0, 1), (2, 0)] {
             work.message(HostId(from), HostId(to), 1000);
         }
-        let begin = work.greet_first(10, 100);
+        let begin = work.greet_first(1, 10, 100);
         let starts = |work: &Work| -> Vec<(u32, u32, u64, Picos)> {
             let start = |flow: &Flow| work.tasks(flow.from)[flow.send.0 as usize].not_before;
             work.flows().iter().map(|f| (f.from.0, f.to.0, f.bytes, start(f))).collect()

@@ -172,6 +172,22 @@ fn open_sessions_and_granted_messages_save_their_round_trips() {
     assert!(warm < sending_ps(100_000) + round_trip + from_ns(5_000), "{warm} ps");
 }
 
+/// A lone message of a flow that has learned takes hardly more than its own time; one that has not learns first.
+#[test]
+fn what_flows_learn_before_the_work_costs_it_nothing() {
+    let completion = |begin| {
+        let mut work = Work::new(32);
+        work.message(HostId(0), HostId(31), 2_000_000);
+        let mut experiment = experiment("nscc", link(), work);
+        experiment.engines.begin = begin;
+        run(experiment).flows[0].completion_ps()
+    };
+    let (warm, learned) = (completion(Begin::Warm), completion(Begin::Learned));
+    let round_trip = 2 * tree(link()).lone_ps(HostId(0), HostId(31), 0);
+    assert!(warm > sending_ps(2_000_000) + 10 * round_trip, "{warm} ps");
+    assert!(learned < sending_ps(2_000_000) + 3 * round_trip, "{learned} ps");
+}
+
 #[test]
 fn hosts_wait_for_what_they_need() {
     // A message goes from host to host, and each computes before it hands it on.
@@ -193,13 +209,16 @@ fn hosts_wait_for_what_they_need() {
 
 #[test]
 fn full_queues_drop_or_trim_and_everything_arrives() {
-    for trimming in [false, true] {
+    let begins = [Begin::Cold, Begin::Warm];
+    for (trimming, begin) in [false, true].into_iter().flat_map(|t| begins.map(|b| (t, b))) {
         let link = LinkConfig { buffer_bytes: 30_000, trimming, ..link() };
         let mut work = Work::new(32);
         for from in 1..32 {
             work.message(HostId(from), HostId(0), 200_000);
         }
-        let Results { links, .. } = run(experiment("spray", link, work));
+        let mut experiment = experiment("spray", link, work);
+        (experiment.engines.trimming, experiment.engines.begin) = (trimming, begin);
+        let Results { links, .. } = run(experiment);
         assert!(if trimming { links.trims > 0 } else { links.drops > 0 }, "{links:?}");
     }
 }

@@ -153,6 +153,9 @@ pub struct EngineFile {
     /// Sessions are open before the work begins, and messages granted.
     #[serde(default)]
     pub warm: bool,
+    /// Besides, flows have sent before what their controllers learn from.
+    #[serde(default = "not")]
+    pub learned: Spanned<bool>,
 }
 
 /// A link that breaks or heals.
@@ -216,6 +219,10 @@ fn paths() -> Spanned<u16> {
 
 fn rto_min() -> Spanned<f64> {
     Spanned::new(0..0, 100.0)
+}
+
+fn not() -> Spanned<bool> {
+    Spanned::new(0..0, false)
 }
 
 fn second() -> Spanned<f64> {
@@ -285,7 +292,16 @@ impl ScenarioFile {
     }
 
     fn engines(&self, trimming: bool) -> Result<Engines, ReadError> {
-        let EngineFile { scheme, settings, paths, rto_min_us, base_known, warm } = &self.engines;
+        let EngineFile { scheme, settings, paths, rto_min_us, base_known, warm, learned } =
+            &self.engines;
+        let begin = match (warm, learned.get_ref()) {
+            (false, false) => Begin::Cold,
+            (true, false) => Begin::Warm,
+            (true, true) => Begin::Learned,
+            (false, true) => {
+                return Err(self.source.error(learned, "expected warm = true beside learned"));
+            }
+        };
         let name = scheme.get_ref().clone();
         let Some(mut changed) = schemes::by_name(&name) else {
             let names = [schemes::NAMES, schemes::BASELINES].concat().join(", ");
@@ -329,7 +345,7 @@ impl ScenarioFile {
             rto_min_ns,
             base_known: *base_known,
             trimming,
-            begin: if *warm { Begin::Warm } else { Begin::Cold },
+            begin,
         })
     }
 

@@ -357,6 +357,8 @@ fn mistakes_name_the_line_and_what_is_expected() {
     }
     let refused = prepare(&TREE.replace("\"nscc\"", "\"cubic\"")).err().unwrap_or_default();
     assert!(refused.starts_with("a.toml:27: expected a scheme of "), "{refused}");
+    let refused = prepare(&TREE.replace("paths = 8", "learned = true")).err();
+    assert_eq!(refused.as_deref(), Some("a.toml:28: expected warm = true beside learned"));
     let refused = prepare(&TREE.replace("paths = 8", "settings = { wrong = 1 }")).err();
     let refused = refused.unwrap_or_default();
     assert!(refused.starts_with("a.toml:28: setting wrong of nscc: "), "{refused}");
