@@ -66,6 +66,9 @@ pub struct Network {
     /// `[links]` of the scenario.
     #[serde(default)]
     pub links: Table,
+    /// `[switches]` of the scenario.
+    #[serde(default)]
+    pub switches: Table,
     /// `[engines]` of the scenario.
     #[serde(default)]
     pub engines: Table,
@@ -325,6 +328,7 @@ impl Constants {
                 let from = &self.networks[link];
                 all.limit_ms = from.limit_ms.or(all.limit_ms);
                 merge(&mut all.links, &from.links);
+                merge(&mut all.switches, &from.switches);
                 merge(&mut all.engines, &from.engines);
                 for size in every_size() {
                     merge(all.form_mut(size), from.form(size));

@@ -80,6 +80,9 @@ pub fn text(
     root.insert("seed".to_owned(), Value::Integer(seed as i64));
     root.insert("limit_ms".to_owned(), Value::Float(network.limit_ms.unwrap_or(1000) as f64));
     root.insert("links".to_owned(), Value::Table(network.links.clone()));
+    if !network.switches.is_empty() {
+        root.insert("switches".to_owned(), Value::Table(network.switches.clone()));
+    }
     root.insert("engines".to_owned(), Value::Table(engines));
     root.insert("work".to_owned(), Value::Array(vec![Value::Table(work)]));
     Ok(root.to_string())
