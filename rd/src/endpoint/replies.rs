@@ -50,8 +50,9 @@ impl Allowance {
 }
 
 impl Reply {
-    fn emit(self, core: &mut Core, now: Nanos, burst: &mut TxBurst) {
-        let h = Header { sent_at_ns: now as u32, ..Header::new(self.kind, self.session) };
+    fn emit(self, core: &mut Core, now: Nanos, path: u16, burst: &mut TxBurst) {
+        let sent_at_ns = now as u32;
+        let h = Header { path: path as u8, sent_at_ns, ..Header::new(self.kind, self.session) };
         let (epoch, spoken) = (core.cfg.epoch, core.version());
         let question = self.question.as_ref().map_or(&[][..], |random| random);
         let proof = match self.kind {
@@ -68,7 +69,7 @@ impl Reply {
                 out.extend_from_slice(&epoch.to_be_bytes());
             }
         });
-        (burst.to, burst.key) = (self.to, self.key.at);
+        (burst.to, burst.key, burst.path) = (self.to, self.key.at, path);
     }
 }
 
@@ -80,6 +81,8 @@ pub(super) struct Replies {
     elsewhere: Allowance,
     /// Answers in this second that a key proves.
     proven: Allowance,
+    /// Path of the next answer. They take turns, since a path may be dead: an asker repeats its question.
+    path: u16,
 }
 
 impl Replies {
@@ -107,7 +110,11 @@ impl Replies {
 
     /// Writes the next one; false if there is none.
     pub(super) fn emit_next(&mut self, core: &mut Core, now: Nanos, burst: &mut TxBurst) -> bool {
-        self.waiting.pop_front().map(|reply| reply.emit(core, now, burst)).is_some()
+        let Some(reply) = self.waiting.pop_front() else { return false };
+        let path = self.path % core.cfg.paths;
+        self.path = path + 1;
+        reply.emit(core, now, path, burst);
+        true
     }
 
     /// True if no answer waits.

@@ -405,7 +405,7 @@ impl Peer {
         let proof = Proof::Loose { key, reader: self.name, question };
         emit_control(core, burst, h, proof, |out| greeting.emit(out));
         burst.to = self.name;
-        burst.path = self.next_control_path();
+        burst.path = self.next_greeting_path();
     }
 
     /// Who we are, for a reader that may not know the session: with the key in use, which it has.

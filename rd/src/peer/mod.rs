@@ -109,7 +109,10 @@ pub(crate) struct Peer {
     telling: Option<Telling>,
     /// The next probe names the newest key.
     tells_key: bool,
-    /// Path of the latest control packet that was not an acknowledgement.
+    /// Path of the next hello or welcome. They have turns of their own: in step with a probe after each of them they would
+    /// take every other path alone, and those may all be dead.
+    pub greeting_path: u16,
+    /// Path of the next other control packet that is not an acknowledgement.
     pub control_path: u16,
     /// Directed receives waiting for this peer.
     pub watched: u32,
@@ -139,6 +142,13 @@ pub(crate) struct Peer {
     pub wake_at: Nanos,
 }
 
+/// The path whose turn it is.
+fn take_turn(next: &mut u16, paths: u16) -> u16 {
+    let path = *next % paths;
+    *next = path + 1;
+    path
+}
+
 impl Peer {
     /// A peer without a session; `gave_up` is the session id of its earlier one, 0 for none.
     pub(crate) fn new(id: PeerId, name: SocketAddr, size: PathSize, gave_up: u64) -> Peer {
@@ -156,6 +166,7 @@ impl Peer {
             proofs: None,
             telling: None,
             tells_key: false,
+            greeting_path: 0,
             control_path: 0,
             watched: 0,
             kept: 0,
@@ -181,11 +192,14 @@ impl Peer {
         PeerAddress { name: self.name, key: self.id.key }
     }
 
-    /// Path of the next control packet that is no acknowledgement. They take turns, since a path may be dead.
+    /// Path of the next hello or welcome. They take turns, since a path may be dead.
+    pub(crate) fn next_greeting_path(&mut self) -> u16 {
+        take_turn(&mut self.greeting_path, self.paths)
+    }
+
+    /// The same of other control packets that are no acknowledgements.
     pub(crate) fn next_control_path(&mut self) -> u16 {
-        let path = self.control_path % self.paths;
-        self.control_path = path + 1;
-        path
+        take_turn(&mut self.control_path, self.paths)
     }
 
     /// A snapshot of the flow towards the peer.
