@@ -1,5 +1,6 @@
 //! Work over a network, from its beginning to its end.
 
+use crate::critical::CriticalPath;
 use crate::fabric::Fabric;
 use crate::fabric::blueprint::{Blueprint, NodeId};
 use crate::host::SimHost;
@@ -26,7 +27,7 @@ const AFTER_GREETINGS_PS: Picos = from_ns(1_000_000);
 /// Packets that a flow sends before the work, for its controller to learn from: a round trip is sampled at least every second
 /// packet.
 const LESSON_PACKETS: u64 = 2 * LEARNING_SAMPLES as u64;
-/// Simulated time between two looks whether all is done.
+/// Simulated time between two looks whether all is done, while something happens.
 const SLICE_PS: Picos = from_ns(20_000);
 
 /// The engines of an experiment.
@@ -61,13 +62,31 @@ pub enum Begin {
 
 /// Why an experiment ended without being done.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error(
-    "{open} tasks were not done after {limit_ps} ps of simulated time, the first of them on host {host}"
-)]
-pub struct Unfinished {
-    open: usize,
-    limit_ps: Picos,
-    host: u32,
+pub enum Unfinished {
+    /// The time was not enough.
+    #[error(
+        "{open} tasks were not done after {limit_ps} ps of simulated time, the first of them on host {host}"
+    )]
+    Late {
+        /// Tasks that were not done.
+        open: usize,
+        /// The time.
+        limit_ps: Picos,
+        /// The first host with such a task.
+        host: u32,
+    },
+    /// A host gave a message up.
+    #[error(
+        "host {host} gave up {failed} messages after {at_ps} ps of simulated time, as no way led to their receivers or back"
+    )]
+    GivenUp {
+        /// The first such host.
+        host: u32,
+        /// How many messages.
+        failed: u64,
+        /// When the run noticed it.
+        at_ps: Picos,
+    },
 }
 
 /// Work over a network.
@@ -151,13 +170,15 @@ pub struct Results {
     pub repeats: Repeats,
     /// When its work began.
     pub begin: Picos,
+    /// What decided how long it took.
+    pub critical: CriticalPath,
 }
 
 impl Experiment {
     /// Runs it until everything is done, for at most `limit_ps` of simulated time.
     ///
     /// # Errors
-    /// The time was not enough.
+    /// The time was not enough, or a host gave a message up.
     pub fn run(self, limit_ps: Picos) -> Result<Results, Unfinished> {
         self.run_with(limit_ps, &[])
     }
@@ -187,12 +208,22 @@ impl Experiment {
         let mut failures = failures.iter().peekable();
         let mut end = begin_ps;
         loop {
-            let change_at = failures.peek().map(|failure| begin_ps + failure.at);
-            let until = change_at.map_or(end, |at| at.min(end)).min(limit_ps);
+            let until = end.min(limit_ps);
+            let at = failures.peek().map(|failure| begin_ps + failure.at);
+            if let Some(at) = at.filter(|at| *at <= until) {
+                // It acts before anything else that happens at that time.
+                if at > 0 {
+                    observer.run_until(&mut fabric, at - 1);
+                }
+                while let Some(failure) = failures.next_if(|failure| begin_ps + failure.at == at) {
+                    fabric.set_health(failure.link, failure.health);
+                }
+                continue;
+            }
             observer.run_until(&mut fabric, until);
             let now = fabric.now();
-            while let Some(failure) = failures.next_if(|failure| begin_ps + failure.at <= now) {
-                fabric.set_health(failure.link, failure.health);
+            if let Some((host, failed)) = given_up(&fabric) {
+                return Err(Unfinished::GivenUp { host, failed, at_ps: now - begin_ps });
             }
             let open = fabric.hosts().position(|host| host.open_tasks() > 0);
             match open {
@@ -200,9 +231,10 @@ impl Experiment {
                 Some(host) if now >= limit_ps => {
                     let open = fabric.hosts().map(SimHost::open_tasks).sum();
                     let limit_ps = limit_ps - begin_ps;
-                    return Err(Unfinished { open, limit_ps, host: host as u32 });
+                    return Err(Unfinished::Late { open, limit_ps, host: host as u32 });
                 }
-                Some(_) => end = now + SLICE_PS,
+                // Nothing happens before the next event, which may be far away.
+                Some(_) => end = fabric.next_at().unwrap_or(limit_ps).max(now + SLICE_PS),
             }
         }
         Ok((results(&fabric, flows, begin_ps), fabric))
@@ -278,7 +310,13 @@ pub(crate) fn longest_rtt_ns(plan: &Blueprint) -> Nanos {
     to_ns(there + plan.lone_ps(last, first, ACK_WIRE_BYTES))
 }
 
+/// The first host that gave messages up, and how many.
+fn given_up(fabric: &Fabric) -> Option<(u32, u64)> {
+    (0..).zip(fabric.hosts().map(SimHost::failures)).find(|(_, failed)| *failed > 0)
+}
+
 fn results(fabric: &Fabric, flows: Vec<Flow>, begin: Picos) -> Results {
+    let critical = CriticalPath::of(fabric, &flows, begin);
     let flows: Vec<FlowResult> = flows
         .into_iter()
         .map(|flow| {
@@ -297,5 +335,5 @@ fn results(fabric: &Fabric, flows: Vec<Flow>, begin: Picos) -> Results {
         data_packets += stats.data_packets;
         repeats.add(&stats.repeats);
     }
-    Results { flows, links, data_packets, events: fabric.events(), repeats, begin }
+    Results { flows, links, data_packets, events: fabric.events(), repeats, begin, critical }
 }

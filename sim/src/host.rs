@@ -7,7 +7,7 @@ use crate::time::Picos;
 use crate::transport::agenda::Agenda;
 use crate::transport::erd::ErdHost;
 use crate::transport::{Transport, TransportStats};
-use crate::work::{TaskId, TriggerId};
+use crate::work::{Task, TaskId, TriggerId};
 use erd_rd::Endpoint;
 
 /// A host's transport. A call of it costs a branch that always goes the same way.
@@ -70,6 +70,12 @@ impl SimHost {
     #[must_use]
     pub fn window_bytes(&self, to: HostId) -> Option<u64> {
         each!(&self.carrier, transport => transport.window_bytes(to))
+    }
+
+    /// Its tasks, in the order of their numbers.
+    #[must_use]
+    pub fn tasks(&self) -> &[Task] {
+        self.agenda().tasks()
     }
 
     /// When a task began and was done.

@@ -13,6 +13,7 @@
 
 pub mod baselines;
 pub mod calendar;
+pub mod critical;
 mod days;
 pub mod experiment;
 pub mod fabric;

@@ -6,6 +6,7 @@ use erd_rd::cc::options::OptionInfo;
 use erd_rd::config::PATHS_MAX;
 use erd_sim::experiment::{Begin, Engines, Experiment, FlowResult};
 use erd_sim::fabric::clos::{Clos, Tier};
+use erd_sim::fabric::least::LeastTimes;
 use erd_sim::ids::HostId;
 use erd_sim::link::{LinkConfig, Red};
 use erd_sim::patterns::bound::Bound;
@@ -276,7 +277,8 @@ fn scenario(file: &Path, scheme: Option<&str>, threads: usize, json: bool) -> an
         known(scheme)?;
         engines.scheme = with_settings(scheme, &[])?;
     }
-    let lone = |from, to, bytes| plan.lone_ps(from, to, bytes);
+    let times = LeastTimes::new(&plan);
+    let lone = |from, to, bytes| times.ps(from, to, bytes);
     let bound = Bound::within(&work, &link, &cuts, lone);
     let experiment = Experiment { plan, work, engines, seed, threads };
     let summary = Summary::of(&experiment.run_with(limit_ps, &failures)?, &bound);

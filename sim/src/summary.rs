@@ -1,5 +1,6 @@
 //! What an experiment shows in a few lines.
 
+use crate::critical::CriticalPath;
 use crate::experiment::{FlowResult, Results};
 use crate::link::LinkCounters;
 use crate::patterns::bound::Bound;
@@ -40,6 +41,53 @@ impl Percentiles {
     }
 }
 
+/// The critical path of a run; see [`CriticalPath`].
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct PathTimes {
+    /// From the beginning until the last task was done, in us.
+    pub whole_us: f64,
+    /// Computations on the path, in us.
+    pub compute_us: f64,
+    /// Messages on the path, in us.
+    pub network_us: f64,
+    /// The path waits for a start time or a trigger, in us.
+    pub idle_us: f64,
+    /// Messages on the path.
+    pub messages: usize,
+    /// Computations on the path.
+    pub computations: usize,
+    /// Share of the whole that messages took.
+    pub network_share: f64,
+}
+
+impl From<&CriticalPath> for PathTimes {
+    fn from(path: &CriticalPath) -> PathTimes {
+        let us = |time: Picos| time as f64 / PS_PER_US;
+        PathTimes {
+            whole_us: us(path.whole_ps),
+            compute_us: us(path.compute_ps),
+            network_us: us(path.network_ps),
+            idle_us: us(path.idle_ps),
+            messages: path.messages,
+            computations: path.computations,
+            network_share: path.network_share(),
+        }
+    }
+}
+
+impl fmt::Display for PathTimes {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let PathTimes { whole_us, compute_us, network_us, idle_us, .. } = self;
+        write!(
+            out,
+            "critical path {whole_us:.2} us: {compute_us:.2} in {} computations, ",
+            self.computations
+        )?;
+        write!(out, "{network_us:.2} in {} messages, {idle_us:.2} idle; ", self.messages)?;
+        write!(out, "network {:.1} %", self.network_share * 100.0)
+    }
+}
+
 /// See the module.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Summary {
@@ -61,6 +109,8 @@ pub struct Summary {
     pub goodput_bytes_per_s: f64,
     /// Jain's index of the messages' rates: 1 if all are equal.
     pub fairness: f64,
+    /// What decided how long the work took, in us.
+    pub critical_path: PathTimes,
     /// Data packets, without repeats.
     pub data_packets: u64,
     /// Repeats of them.
@@ -92,6 +142,7 @@ impl Summary {
             bound_whole_us: us(bound.whole_ps),
             goodput_bytes_per_s: payload_bytes as f64 / whole_us * 1e6,
             fairness: crate::scenario::jain(&rates),
+            critical_path: PathTimes::from(&results.critical),
             data_packets: results.data_packets,
             repeats: results.repeats,
             links: results.links,
@@ -120,6 +171,7 @@ impl fmt::Display for Summary {
             "all arrived after {:.2} us, at best {:.2}",
             self.whole_us, self.bound_whole_us
         )?;
+        writeln!(out, "{}", self.critical_path)?;
         let gigabytes = self.goodput_bytes_per_s / 1e9;
         writeln!(out, "goodput {gigabytes:.3} GB/s, fairness {:.4}", self.fairness)?;
         let Repeats { nack, probe, order, trim, spurious } = self.repeats;

@@ -75,6 +75,11 @@ impl Tasks {
         self.open
     }
 
+    /// All of them, in the order of their numbers.
+    pub(crate) fn list(&self) -> &[Task] {
+        &self.list
+    }
+
     pub(crate) fn op(&self, task: TaskId) -> Op {
         self.list[task.0 as usize].op
     }

@@ -4,6 +4,7 @@
 use erd_sim::experiment::{Begin, Engines, Experiment, Results};
 use erd_sim::fabric::blueprint::Blueprint;
 use erd_sim::fabric::clos::{Clos, Tier};
+use erd_sim::fabric::least::LeastTimes;
 use erd_sim::link::{LinkConfig, Red};
 use erd_sim::packet::FRAME_BYTES;
 use erd_sim::patterns::bound::Bound;
@@ -58,7 +59,8 @@ fn run(json: &str, hosts: u32) -> f64 {
     let (plan, site) = tree(hosts);
     let pattern: Pattern = serde_json::from_str(json).expect("a pattern");
     let work = pattern.work(&site, 3).expect("it fits");
-    let bound = Bound::of(&work, &site.link, |from, to, bytes| plan.lone_ps(from, to, bytes));
+    let times = LeastTimes::new(&plan);
+    let bound = Bound::of(&work, &site.link, |from, to, bytes| times.ps(from, to, bytes));
     let messages = work.flows().len();
     let experiment =
         Experiment { plan: Arc::new(plan), work, engines: engines(), seed: 3, threads: 1 };

@@ -1,11 +1,13 @@
 //! Files that are read and run: what starts when.
 
 use erd_rd::cc::schemes::by_name;
+use erd_sim::critical::CriticalPath;
 use erd_sim::experiment::{Begin, Engines, Experiment, Results};
 use erd_sim::read::goal::Schedule;
 use erd_sim::read::matrix::{Matrix, StartUnit};
 use erd_sim::read::scenario::{Prepared, ScenarioFile};
 use erd_sim::read::topo::{QueueSettings, Topo};
+use erd_sim::time::from_ns;
 use erd_sim::transport::Protocol;
 use erd_sim::work::Work;
 use std::rc::Rc;
@@ -107,6 +109,52 @@ b requires a
     // e could begin at once, too, but after a and b.
     assert_eq!(there.began, 3_000_000);
     assert!(back.began >= there.arrived && back.arrived > back.began);
+}
+
+/// Who is done last, and why: computations of one processor, a message that is waited for, one that came before, an
+/// acknowledgement.
+#[test]
+fn the_critical_path_tells_computing_from_the_network() {
+    let goal = "\
+num_ranks 3
+rank 0 {
+early: recv 10b from 2 tag 1
+a: calc 1000
+b: calc 2000
+c: send 70000b to 1
+c requires b
+d: recv 50000b from 1
+e: calc 500 cpu 1
+e requires d
+e requires early
+f: send 10b to 2
+f requires e
+g: calc 100
+g requires f
+}
+rank 1 {
+a: recv 70000b from 0
+b: calc 7000
+b requires a
+c: send 50000b to 0
+c requires b
+}
+rank 2 {
+send 10b to 0 tag 1
+recv 10b from 0
+calc 4000
+}
+";
+    let results = run(Schedule::read("a.goal", goal).expect("valid").work().expect("it ends"));
+    let CriticalPath { whole_ps, compute_ps, network_ps, idle_ps, messages, computations } =
+        results.critical;
+    // The third message is waited for until its sender knows that it has arrived.
+    let [there, last, back] = [0, 1, 2].map(|at| results.flows[at]);
+    assert_eq!((messages, computations), (3, 5), "{:?}", results.flows);
+    assert_eq!(compute_ps, from_ns(1000 + 2000 + 7000 + 500 + 100));
+    let network = [there, back].map(|flow| flow.completion_ps()).iter().sum::<u64>();
+    assert_eq!((network_ps, idle_ps), (network + last.acknowledged - last.began, 0));
+    assert_eq!(whole_ps, compute_ps + network_ps);
 }
 
 /// The scenarios that stand beside the code end, with the same results on two threads.

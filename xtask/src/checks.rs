@@ -20,6 +20,7 @@ const FAULTS: &[(&str, &str, &str)] = &[
     ("simulated faults", "erd-world", "faults"),
     ("simulated faults, endpoints as they ship", "erd-world", "shipped"),
     ("simulated faults against the protocol's model", "erd-model", "traces"),
+    ("simulated fabrics whose links fail", "erd-sim", "faults"),
 ];
 /// Forgeries that the full tier tries in the simulated world.
 const FORGERIES: &str = "100000000";

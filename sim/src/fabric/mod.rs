@@ -11,6 +11,7 @@ pub mod blueprint;
 pub mod clos;
 pub mod flowlet;
 mod layout;
+pub mod least;
 pub mod memory;
 mod pause;
 pub mod pfc;
@@ -78,6 +79,12 @@ impl Fabric {
     #[must_use]
     pub fn now(&self) -> Picos {
         self.now
+    }
+
+    /// When the next event happens.
+    #[must_use]
+    pub fn next_at(&self) -> Option<Picos> {
+        self.shards.iter().filter_map(Shard::next_at).min()
     }
 
     /// Events so far.

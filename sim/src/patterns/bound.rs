@@ -18,7 +18,7 @@ pub struct Bound {
     /// Least mean of the completion times. Messages that start at a time known beforehand compete for the links; of others
     /// only their own least times count.
     pub mean_ps: Picos,
-    /// Earliest time at which the last message has arrived and the last computation is done.
+    /// Earliest time at which the last message has arrived. What is computed after that does not count.
     pub whole_ps: Picos,
 }
 
@@ -61,7 +61,8 @@ impl Bound {
     ) -> Bound {
         let mut items: Vec<Item> =
             work.flows().iter().map(|flow| item(flow, link, &lone_ps)).collect();
-        let last_done = earliest(work, &mut items);
+        earliest(work, &mut items);
+        let last_arrival = items.iter().map(|item| item.begins + item.sending + item.rest).max();
         let flows = work.flows().iter().zip(&items);
         let [leaving, arriving] = [false, true].map(|arrives| {
             let mut hosts: Vec<Vec<(Item, bool)>> = vec![Vec::new(); work.hosts() as usize];
@@ -75,7 +76,7 @@ impl Bound {
         let sum = |ends: &[Ends]| ends.iter().map(|ends| ends.completions).sum::<u128>();
         let count = work.flows().iter().filter(|flow| flow.bytes > 0).count().max(1) as u128;
         let busy = leaving.iter().chain(&arriving).map(|ends| ends.last);
-        let mut whole_ps = busy.max().unwrap_or(0).max(last_done);
+        let mut whole_ps = busy.max().max(last_arrival).unwrap_or(0);
         let mut completions = sum(&leaving).max(sum(&arriving));
         for cut in cuts {
             for arrives in [false, true] {
@@ -102,13 +103,12 @@ fn item(flow: &Flow, link: &HostLink, lone_ps: impl Fn(HostId, HostId, u32) -> P
     Item { begins: 0, sending: link.sending_ps(flow.bytes), rest }
 }
 
-/// Enters the earliest beginnings, with links that take everything at once. Returns when the last task is done.
-fn earliest(work: &Work, items: &mut [Item]) -> Picos {
+/// Enters the earliest beginnings, with links that take everything at once.
+fn earliest(work: &Work, items: &mut [Item]) {
     let order = work.in_order().expect("no task waits for itself");
     let mut begins: Vec<Vec<Picos>> = (0..work.hosts())
         .map(|host| work.tasks(HostId(host)).iter().map(|task| task.not_before).collect())
         .collect();
-    let mut last = 0;
     for (host, id) in order {
         let task = &work.tasks(host)[id.0 as usize];
         let began = begins[host.0 as usize][id.0 as usize];
@@ -125,13 +125,11 @@ fn earliest(work: &Work, items: &mut [Item]) -> Picos {
             Op::Compute { time_ps, .. } => began + time_ps,
             Op::Stream { .. } | Op::Sink { .. } => continue,
         };
-        last = last.max(done);
         for then in &task.then {
             let begins = &mut begins[host.0 as usize][then.0 as usize];
             *begins = done.max(*begins);
         }
     }
-    last
 }
 
 /// What is known of the messages over one link.

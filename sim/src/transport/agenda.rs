@@ -119,6 +119,12 @@ impl Agenda {
         self.tasks.times(task)
     }
 
+    /// All tasks, in the order of their numbers.
+    #[must_use]
+    pub fn tasks(&self) -> &[Task] {
+        self.tasks.list()
+    }
+
     /// Tasks that are not done, without streams.
     #[must_use]
     pub fn open_tasks(&self) -> usize {

@@ -58,6 +58,9 @@ fn a_chain_takes_the_sum() {
     let think = work.compute(HostId(1), 7_000);
     work.after(HostId(1), first.receive, think);
     work.after(HostId(1), think, then.send);
+    // What the last host computes after that lets no message wait.
+    let end = work.compute(HostId(2), 9_000);
+    work.after(HostId(2), then.receive, end);
     let bound = bound(&work);
     assert_eq!(bound.whole_ps, 2 * 1_088_000 + 7_000);
     assert_eq!(bound.mean_ps, 1_088_000);

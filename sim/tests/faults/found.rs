@@ -1,0 +1,57 @@
+//! What the seeds found, as small as it gets.
+
+use super::draw::Drawn;
+use super::judge;
+
+/// Two leaves with two hosts each, and two spines. Paths with even numbers take the first spine.
+const TWO_SPINES: &str = "\
+seed = 1
+limit_ms = 20000
+links = { rate_gbps = 100, delay_ns = 500 }
+[topology.tree]
+hashed = false
+tiers = [{ children = 2, links_up = 2 }, { children = 2 }]
+";
+
+fn run(rest: &str) {
+    let drawn = Drawn(format!("{rest}{TWO_SPINES}"));
+    judge::run(&drawn, 1).1.unwrap_or_else(|error| panic!("{error}"));
+}
+
+/// Answers to a hello all went out on the first path, so no session began if that one was dead on the way back.
+#[test]
+fn a_session_begins_though_the_first_path_back_is_dead() {
+    run("\
+work = [{ flows = [{ from = 0, to = 2, bytes = 100 }] }]
+engines = { scheme = \"nscc\", paths = 2 }
+failures = [{ link = [\"s2\", \"s0\"], both_ways = false, at_us = 0, health = \"dead\" }]
+");
+}
+
+/// Welcomes and probes took turns over the paths together. In step, the welcomes went out on the dead path alone, and the
+/// probes, which arrived, kept both sides alive: for ever.
+#[test]
+fn welcomes_and_probes_in_step_do_not_miss_the_path_that_works() {
+    run("\
+work = [{ flows = [
+  { from = 3, to = 0, bytes = 1421 },
+  { from = 2, to = 0, bytes = 1421 },
+  { from = 0, to = 2, bytes = 100, start_us = 23.597 },
+] }]
+engines = { scheme = \"nscc\", paths = 2 }
+failures = [{ link = [\"s0\", \"s2\"], both_ways = false, at_us = 0, health = \"dead\" }]
+");
+}
+
+/// A link that was dead from the beginning carried what was sent at that very moment.
+#[test]
+fn a_link_that_dies_at_a_time_carries_nothing_of_that_time() {
+    let drawn = Drawn(format!(
+        "\
+work = [{{ flows = [{{ from = 0, to = 2, bytes = 100 }}] }}]
+engines = {{ scheme = \"nscc\", warm = true }}
+failures = [{{ link = [\"h0\", \"s0\"], both_ways = false, at_us = 0, health = \"dead\" }}]
+{TWO_SPINES}"
+    ));
+    assert!(judge::run(&drawn, 1).1.is_err());
+}
