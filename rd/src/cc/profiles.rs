@@ -199,7 +199,7 @@ pub const MPRDMA_MARK_PACKETS: f32 = 0.5;
 /// Most packets that one acknowledgement sends on its path (MP-RDMA, section 3.1).
 pub const MPRDMA_CLOCK_MOST: u32 = 2;
 
-/// Swift's paper (SIGCOMM 2020), which prints few numbers. The algorithm is checked against uet-htsim's swift.cpp alone.
+/// Swift's paper (SIGCOMM 2020), which prints few numbers. docs/cc/swift.md says what the algorithm was checked against.
 const SWIFT_PAPER: [Setting; 6] = [
     set("law", 1.0, "algorithm 1"),
     set("ai", 1.0, "silent: as in uet-htsim, swift.cpp, _ai"),
@@ -212,7 +212,7 @@ const SWIFT_PAPER: [Setting; 6] = [
 pub const SWIFT_SCALING_LEAST: f32 = 0.1;
 /// The same (uet-htsim, swift.cpp, _fs_max_cwnd).
 pub const SWIFT_SCALING_MOST: f32 = 100.0;
-/// Least window in packets: silent; the product's.
+/// Least window in packets (Swift, the section on large incasts).
 pub const SWIFT_WINDOW_LEAST: f32 = 0.001;
 /// Greatest window in packets (uet-htsim, swift.cpp, _max_cwnd).
 pub const SWIFT_WINDOW_MOST: f32 = 1000.0;

@@ -330,6 +330,16 @@ mod tests {
         assert_eq!(open(&flow), 4);
     }
 
+    /// Two acknowledgements before the host sends: the second one finds the first one's permit.
+    #[test]
+    fn permits_that_are_not_used_yet_take_room() {
+        let mut flow = flow();
+        flow.on_ack(&ack(3, 99));
+        flow.on_ack(&ack(4, 98));
+        assert_eq!(send(&mut flow, 98, 2), [3, 4]);
+        assert_eq!(open(&flow), 0);
+    }
+
     /// Room without an acknowledgement sends nothing.
     #[test]
     fn acknowledgements_alone_let_packets_go() {

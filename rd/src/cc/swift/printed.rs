@@ -23,6 +23,8 @@ pub(super) struct PrintedSwift {
     packet_bytes: f32,
     cwnd: f32,
     rtt_ns: f32,
+    /// Packets acknowledged since the latest sample.
+    acked_packets: f32,
     decreased_at: Option<Nanos>,
 }
 
@@ -38,6 +40,7 @@ impl PrintedSwift {
             packet_bytes,
             cwnd: (pipe.bdp_bytes() / packet_bytes).clamp(1.0, SWIFT_WINDOW_MOST),
             rtt_ns: pipe.base_rtt_ns(),
+            acked_packets: 0.0,
             decreased_at: None,
         }
     }
@@ -77,11 +80,13 @@ impl Controller for PrintedSwift {
 
     fn on_ack(&mut self, ack: &AckSample) {
         self.pipe.on_ack(ack);
+        self.acked_packets += ack.acked_packets as f32;
         let Some(rtt_ns) = ack.rtt_ns.map(short_f32) else { return };
         self.rtt_ns = rtt_ns;
+        let acked_packets = core::mem::take(&mut self.acked_packets);
         let (target_ns, options) = (self.target_ns(), &self.options);
         if rtt_ns < target_ns {
-            let grown = options.ai.0 * ack.acked_packets as f32 / self.cwnd.max(1.0);
+            let grown = options.ai.0 * acked_packets / self.cwnd.max(1.0);
             self.set_cwnd(ack.now, self.cwnd + grown);
         } else if self.can_decrease(ack.now) {
             let cut = options.beta.0 * (rtt_ns - target_ns) / rtt_ns;
@@ -213,6 +218,58 @@ mod tests {
         flow.cwnd = 0.25;
         feed(&mut flow, 2_100_000, 24_000);
         assert_near(flow.cwnd, 1.25);
+    }
+
+    /// An acknowledgement that was lost has told no delay. The next one stands for its packets, too.
+    #[test]
+    fn packets_without_a_sample_count_with_the_next_one() {
+        let mut flow = flow();
+        let unsampled = AckSample {
+            now: 1,
+            sent_at: 1,
+            acked_bytes: 4500,
+            acked_packets: 3,
+            rtt_ns: None,
+            path: 0,
+            ce_bytes: 0,
+            lag_packets: 0,
+            in_flight_bytes: 3000,
+            app_limited: false,
+        };
+        flow.on_ack(&unsampled);
+        assert_near(flow.cwnd, 100.0);
+        feed(&mut flow, 2, 20_000);
+        assert_near(flow.cwnd, 100.04);
+        feed(&mut flow, 3, 20_000);
+        assert_near(flow.cwnd, 100.04 + 1.0 / 100.04);
+        // At the target, nothing moves; a late sample takes its packets with it.
+        flow.on_ack(&unsampled);
+        flow.cwnd = 100.0;
+        feed(&mut flow, 4, 24_000);
+        feed(&mut flow, 5, 20_000);
+        assert_near(flow.cwnd, 100.01);
+    }
+
+    /// Every decrease, whatever its cause, opens a round trip without another one.
+    #[test]
+    fn losses_and_delays_share_one_gate() {
+        let loss = |now| Loss {
+            now,
+            sent_at: 0,
+            bytes: 1500,
+            path: 0,
+            kind: crate::cc::LossKind::Nack,
+            in_flight_bytes: 0,
+        };
+        let mut flow = flow();
+        feed(&mut flow, 100_000, 30_000);
+        assert_near(flow.cwnd, 84.0);
+        flow.on_loss(&loss(129_999));
+        assert_near(flow.cwnd, 84.0);
+        flow.on_loss(&loss(130_000));
+        assert_near(flow.cwnd, 42.0);
+        feed(&mut flow, 159_999, 30_000);
+        assert_near(flow.cwnd, 42.0);
     }
 
     #[test]
