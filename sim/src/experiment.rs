@@ -5,7 +5,7 @@ use crate::fabric::Fabric;
 use crate::fabric::blueprint::{Blueprint, NodeId};
 use crate::host::SimHost;
 use crate::ids::{HostId, LinkId, name_of};
-use crate::link::{Health, LinkCounters};
+use crate::link::{Health, LinkCounters, NodeCounters};
 use crate::scenario::SchemeMaker;
 use crate::time::{PS_PER_S, Picos, from_ns, serialization_ps, to_ns};
 use crate::topology::{DATAGRAM_BYTES, PAYLOAD_BYTES, SEGMENT_WIRE_BYTES};
@@ -162,6 +162,8 @@ pub struct Results {
     pub flows: Vec<FlowResult>,
     /// Counters of all links together.
     pub links: LinkCounters,
+    /// Packets that ended at a switch or a host.
+    pub nodes: NodeCounters,
     /// Data packets sent, without repeats.
     pub data_packets: u64,
     /// Events that the simulator ran.
@@ -335,5 +337,6 @@ fn results(fabric: &Fabric, flows: Vec<Flow>, begin: Picos) -> Results {
         data_packets += stats.data_packets;
         repeats.add(&stats.repeats);
     }
-    Results { flows, links, data_packets, events: fabric.events(), repeats, begin, critical }
+    let (nodes, events) = (fabric.node_counters(), fabric.events());
+    Results { flows, links, nodes, data_packets, events, repeats, begin, critical }
 }

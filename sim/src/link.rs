@@ -95,6 +95,11 @@ pub enum Health {
         /// Which share, 0 to 1.
         share: f64,
     },
+    /// Changes bits at random: the far end drops the packets that have a wrong one.
+    Corrupt {
+        /// Which share of bits, 0 to 1.
+        bits: f64,
+    },
     /// Loses everything, silently.
     Dead,
 }
@@ -120,6 +125,8 @@ pub struct LinkCounters {
     pub pauses: u64,
     /// See there, in picoseconds.
     pub paused_ps: u64,
+    /// Packets that arrived with a wrong bit, and were dropped.
+    pub corrupted: u64,
 }
 
 impl LinkCounters {
@@ -136,7 +143,17 @@ impl LinkCounters {
         self.lost += lost;
         self.pauses += other.pauses;
         self.paused_ps += other.paused_ps;
+        self.corrupted += other.corrupted;
     }
+}
+
+/// Packets that ended at a switch or a host.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize)]
+pub struct NodeCounters {
+    /// A switch had no link left to the receiver, after it had learnt of dead links.
+    pub no_route: u64,
+    /// A host's ring was full.
+    pub ring_drops: u64,
 }
 
 /// The end of a wire: when what comes is looked at.

@@ -124,12 +124,23 @@ impl Queue {
     /// Whether the link's health costs a packet.
     pub fn loses(&mut self) -> bool {
         let loses = match self.health {
-            Health::Up | Health::Slowed { .. } => false,
+            Health::Up | Health::Slowed { .. } | Health::Corrupt { .. } => false,
             Health::Lossy { share } => f64::from(self.rng.next_u32()) < share * 4_294_967_296.0,
             Health::Dead => true,
         };
         self.counters.lost += u64::from(loses);
         loses
+    }
+
+    /// Whether the link changes a bit of a packet of so many bytes.
+    pub fn corrupts(&mut self, wire_bytes: u32) -> bool {
+        let Health::Corrupt { bits } = self.health else { return false };
+        // 1 - (1 - bits)^n, without losing small ones.
+        let share = -libm::expm1(f64::from(wire_bytes) * 8.0 * libm::log1p(-bits));
+        let draw = u64::from(self.rng.next_u32()) << 32 | u64::from(self.rng.next_u32());
+        let corrupts = (draw as f64) < share * 18_446_744_073_709_551_616.0;
+        self.counters.corrupted += u64::from(corrupts);
+        corrupts
     }
 
     /// Counts a packet that was lost on the way out.

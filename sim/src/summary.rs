@@ -2,7 +2,7 @@
 
 use crate::critical::CriticalPath;
 use crate::experiment::{FlowResult, Results};
-use crate::link::LinkCounters;
+use crate::link::{LinkCounters, NodeCounters};
 use crate::patterns::bound::Bound;
 use crate::time::Picos;
 use crate::transport::Repeats;
@@ -117,6 +117,8 @@ pub struct Summary {
     pub repeats: Repeats,
     /// Counters of all links together.
     pub links: LinkCounters,
+    /// Packets that ended at a switch or a host.
+    pub nodes: NodeCounters,
 }
 
 impl Summary {
@@ -146,6 +148,7 @@ impl Summary {
             data_packets: results.data_packets,
             repeats: results.repeats,
             links: results.links,
+            nodes: results.nodes,
         }
     }
 }
@@ -181,10 +184,15 @@ impl fmt::Display for Summary {
             self.data_packets
         )?;
         writeln!(out, "{order} by order, {trim} trimmed; {spurious} not needed")?;
-        let LinkCounters { offered, drops, trims, marks, lost, .. } = self.links;
+        let LinkCounters { offered, drops, trims, marks, lost, corrupted, .. } = self.links;
         write!(
             out,
-            "links: {offered} packets, {drops} dropped, {trims} trimmed, {marks} marked, {lost} lost"
+            "links: {offered} packets, {drops} dropped, {trims} trimmed, {marks} marked, {lost} lost, "
+        )?;
+        let NodeCounters { no_route, ring_drops } = self.nodes;
+        write!(
+            out,
+            "{corrupted} corrupted; {no_route} had no route, {ring_drops} found a full ring"
         )
     }
 }

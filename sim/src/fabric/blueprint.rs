@@ -1,6 +1,9 @@
 //! What a network looks like: hosts, switches with their routes, and the links between them.
 
+use super::dragonfly_switch::DragonflySwitch;
 use super::pfc::Pfc;
+use super::rail_switch::RailSwitch;
+use super::receiver::Receivers;
 use crate::hop::Hop;
 use crate::ids::{HostId, LinkId, SwitchId};
 use crate::link::LinkConfig;
@@ -82,6 +85,24 @@ pub enum Routes {
         /// Links of the switch. Hosts that are reached alike share them.
         links: Vec<u32>,
     },
+    /// A switch of a dragonfly: the packet's path number says the way.
+    Dragonfly(DragonflySwitch),
+    /// A switch of a rail network: the packet's path number says the rail.
+    Rail(RailSwitch),
+}
+
+impl Routes {
+    /// A host nearby, if only some hosts are.
+    pub(super) fn near_host(&self, all_hosts: u32) -> Option<u32> {
+        match self {
+            Routes::Tree { first_host, hosts, .. } => {
+                (*hosts < all_hosts).then_some(first_host + hosts / 2)
+            }
+            Routes::Table { .. } => None,
+            Routes::Dragonfly(switch) => Some(switch.first_host()),
+            Routes::Rail(switch) => switch.near_host(),
+        }
+    }
 }
 
 /// A switch. It has no queues of its own: those are its outgoing links'.
@@ -103,27 +124,75 @@ impl SwitchPlan {
         self.route_by(hop, |links| self.spread.pick(links, hop))
     }
 
-    /// The same, where `pick` chooses among so many links.
+    /// The same, where `pick` chooses among so many links or ways.
     ///
     /// # Panics
     /// No link leads to its receiver.
     pub(super) fn route_by(&self, hop: &Hop, pick: impl FnOnce(u32) -> u32) -> u32 {
         match &self.routes {
-            Routes::Tree { first_host, hosts, hosts_per_child, links_per_child, links_up } => {
-                let below = hop.to.0.wrapping_sub(*first_host);
-                if below < *hosts {
-                    let child = below / hosts_per_child;
-                    return child * links_per_child + pick(*links_per_child);
-                }
-                let down = hosts / hosts_per_child * links_per_child;
-                down + pick(*links_up)
+            Routes::Tree { .. } => {
+                let (first, count) = self.span(hop.to);
+                first + pick(count)
             }
-            Routes::Table { by_host, links } => {
-                let (first, count) = by_host[hop.to.0 as usize];
+            Routes::Table { links, .. } => {
+                let (first, count) = self.span(hop.to);
                 links[(first + pick(count)) as usize]
             }
+            Routes::Dragonfly(switch) => switch.link(hop, pick),
+            Routes::Rail(switch) => switch.link(hop, pick),
         }
     }
+
+    /// The first of the links that lead to a host, and how many there are; in a table, their places there.
+    #[inline]
+    fn span(&self, to: HostId) -> (u32, u32) {
+        match &self.routes {
+            Routes::Tree { first_host, hosts, hosts_per_child, links_per_child, links_up } => {
+                let below = to.0.wrapping_sub(*first_host);
+                if below < *hosts {
+                    (below / hosts_per_child * links_per_child, *links_per_child)
+                } else {
+                    (hosts / hosts_per_child * links_per_child, *links_up)
+                }
+            }
+            Routes::Table { by_host, .. } => by_host[to.0 as usize],
+            Routes::Dragonfly(_) | Routes::Rail(_) => (0, 0),
+        }
+    }
+
+    /// The links that lead to a host, counted from the switch's first one; none where senders choose the way.
+    pub(super) fn group(&self, to: HostId) -> impl Iterator<Item = u32> + Clone {
+        let (first, count) = self.span(to);
+        let table = if let Routes::Table { links, .. } = &self.routes { Some(links) } else { None };
+        (first..first + count).map(move |at| table.map_or(at, |links| links[at as usize]))
+    }
+
+    /// Whether senders choose the way.
+    pub(super) fn is_told(&self) -> bool {
+        matches!(self.routes, Routes::Dragonfly(_) | Routes::Rail(_))
+    }
+
+    /// From how many ways this switch chooses where it chooses in place of the sender: it is the first on the way.
+    pub(super) fn choices(&self, hop: &Hop) -> Option<u32> {
+        match &self.routes {
+            Routes::Dragonfly(switch) => {
+                switch.has(hop.from.0).then(|| switch.choices(hop.from.0, hop.to.0))
+            }
+            Routes::Rail(switch) => {
+                switch.has(hop.from.0).then(|| switch.choices(hop.from.0, hop.to.0))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// When switches learn that a link died or came back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Rerouting {
+    /// Until the switch where the link begins knows.
+    pub near_ps: Picos,
+    /// Until all other switches have drawn their conclusions. It is no less.
+    pub far_ps: Picos,
 }
 
 /// One direction of a link.
@@ -156,6 +225,8 @@ pub struct Blueprint {
     flowlet_gap_ps: Option<Picos>,
     /// How switches pause, if they do.
     pfc: Option<Pfc>,
+    rerouting: Option<Rerouting>,
+    receivers: Option<Receivers>,
 }
 
 impl Blueprint {
@@ -183,7 +254,7 @@ impl Blueprint {
         for node in 0..nodes as usize {
             first_links[node + 1] += first_links[node];
         }
-        Blueprint { hosts, switches, links, first_links, flowlet_gap_ps: None, pfc: None }
+        Blueprint { hosts, switches, links, first_links, ..Blueprint::default() }
     }
 
     /// Its switches pause, and queues hold what a switch's memory holds.
@@ -209,6 +280,36 @@ impl Blueprint {
     #[must_use]
     pub fn flowlet_gap_ps(&self) -> Option<Picos> {
         self.flowlet_gap_ps
+    }
+
+    /// Lets switches route around dead links, except where senders choose the way.
+    #[must_use]
+    pub fn with_rerouting(self, rerouting: Rerouting) -> Blueprint {
+        Blueprint { rerouting: Some(rerouting), ..self }
+    }
+
+    /// When switches learn of dead links, if they route around them.
+    #[must_use]
+    pub fn rerouting(&self) -> Option<Rerouting> {
+        self.rerouting.filter(|_| !self.is_told())
+    }
+
+    /// Gives hosts rings, delays and rates. Without them, engines see packets at once.
+    #[must_use]
+    pub fn with_receivers(self, receivers: Receivers) -> Blueprint {
+        Blueprint { receivers: Some(receivers), ..self }
+    }
+
+    /// What lies between the hosts' links and their engines, if anything does.
+    #[must_use]
+    pub fn receivers(&self) -> Option<Receivers> {
+        self.receivers
+    }
+
+    /// Whether senders choose the way.
+    #[must_use]
+    pub fn is_told(&self) -> bool {
+        self.switches.first().is_some_and(SwitchPlan::is_told)
     }
 
     /// How many hosts there are.
@@ -259,14 +360,15 @@ impl Blueprint {
     /// It goes round for ever.
     #[must_use]
     pub fn way(&self, hop: &Hop) -> Vec<LinkId> {
+        self.way_by(hop, SwitchPlan::route)
+    }
+
+    fn way_by(&self, hop: &Hop, route: impl Fn(&SwitchPlan, &Hop) -> u32) -> Vec<LinkId> {
         let mut way = Vec::new();
         let mut node = NodeId(hop.from.0);
         while node.0 != hop.to.0 {
             let first = self.links_of(node).start;
-            let link = match node.0.checked_sub(self.hosts) {
-                None => first,
-                Some(switch) => first + self.switches[switch as usize].route(hop),
-            };
+            let link = first + self.switch_at(node).map_or(0, |switch| route(switch, hop));
             way.push(LinkId(link));
             assert!(way.len() <= self.switches.len() + 1, "a packet of {:?} goes round", hop.from);
             node = self.links[link as usize].to;
@@ -274,11 +376,30 @@ impl Blueprint {
         way
     }
 
-    /// Time that a packet of so many bytes takes between two hosts when nothing waits, in ps.
+    /// The switch at a node; `None` at a host.
+    fn switch_at(&self, node: NodeId) -> Option<&SwitchPlan> {
+        node.0.checked_sub(self.hosts).map(|switch| &self.switches[switch as usize])
+    }
+
+    /// How many ways a sender can choose from by the path number; 1 where switches choose. The straight ways come first.
+    #[must_use]
+    pub fn choices(&self, from: HostId, to: HostId) -> u32 {
+        let uplink = &self.links[self.links_of(NodeId(from.0)).start as usize];
+        let first = self.switch_at(uplink.to);
+        first.and_then(|switch| switch.choices(&Hop::probe(from, to, 0))).unwrap_or(1)
+    }
+
+    /// Time that a packet of so many bytes takes between two hosts when nothing waits, in ps: by the straight way where
+    /// senders choose, by any of those of the same length where switches do.
     #[must_use]
     pub fn lone_ps(&self, from: HostId, to: HostId, wire_bytes: u32) -> Picos {
         let hop = Hop::probe(from, to, wire_bytes);
-        let links = self.way(&hop).into_iter().map(|id| &self.links[id.0 as usize].config);
+        let straight = |switch: &SwitchPlan, hop: &Hop| match switch.is_told() {
+            true => switch.route_by(hop, |_| 0),
+            false => switch.route(hop),
+        };
+        let way = self.way_by(&hop, straight);
+        let links = way.into_iter().map(|link| &self.links[link.0 as usize].config);
         links.map(|link| link.sending_ps(wire_bytes) + link.propagation_ps).sum()
     }
 }

@@ -3,7 +3,7 @@
 //! A flowlet is a run of packets of one flow with no pause above the gap. A switch sends each flowlet to a random link
 //! among those that lead to the receiver. A flow is what ECMP takes for one: sender, receiver and path number.
 
-use super::blueprint::{flow_of, mixed};
+use super::blueprint::{Spread, SwitchPlan, flow_of, mixed};
 use crate::hop::Hop;
 use crate::time::Picos;
 use rand_pcg::Pcg32;
@@ -50,6 +50,23 @@ pub(super) struct Flowlets {
 impl Flowlets {
     pub(super) fn new(gap_ps: Picos, seed: u64) -> Flowlets {
         Flowlets { gap_ps, seed, tables: HashMap::new() }
+    }
+
+    /// The link for a packet at a switch of this number. Where senders choose the way, the first switch chooses in place of
+    /// the sender, and writes it into the packet for the others.
+    pub(super) fn route(
+        &mut self,
+        (number, switch): (u32, &SwitchPlan),
+        now: Picos,
+        hop: &mut Hop,
+    ) -> u32 {
+        if !switch.is_told() {
+            return switch.route_by(hop, |links| self.pick(number, now, hop, links));
+        }
+        if let Some(ways) = switch.choices(hop) {
+            hop.path = self.pick(number, now, hop, ways) as u16;
+        }
+        switch.route_by(hop, |ways| Spread::Modulo.pick(ways, hop))
     }
 
     /// Which of `links` links a packet takes at a switch.

@@ -1,6 +1,6 @@
 //! Which part of a network each node belongs to, when threads share it.
 
-use super::blueprint::{Blueprint, LinkPlan, NodeId, Routes};
+use super::blueprint::{Blueprint, LinkPlan, NodeId};
 use crate::ids::LinkId;
 use crate::time::Picos;
 
@@ -36,11 +36,9 @@ impl Layout {
 
     fn of(plan: &Blueprint, count: usize) -> Layout {
         let of_host = |host: u32| (u64::from(host) * count as u64 / u64::from(plan.hosts())) as u32;
-        let of_switch = |at: usize| match &plan.switches()[at].routes {
-            Routes::Tree { first_host, hosts, .. } if *hosts < plan.hosts() => {
-                of_host(first_host + hosts / 2)
-            }
-            _ => (at % count) as u32,
+        let of_switch = |at: usize| {
+            let near = plan.switches()[at].routes.near_host(plan.hosts());
+            near.map_or((at % count) as u32, of_host)
         };
         let mut places = vec![Place::default(); plan.nodes() as usize];
         let mut shards = vec![Vec::new(); count];

@@ -9,6 +9,8 @@
 
 pub mod blueprint;
 pub mod clos;
+pub mod dragonfly;
+mod dragonfly_switch;
 pub mod flowlet;
 mod layout;
 pub mod least;
@@ -16,17 +18,23 @@ pub mod memory;
 mod pause;
 pub mod pfc;
 mod port;
+pub mod rail;
+mod rail_switch;
+pub mod receiver;
+mod reroute;
+pub mod shape;
 mod shard;
 
 use crate::host::SimHost;
 use crate::ids::{HostId, LinkId};
-use crate::link::{Health, LinkCounters};
+use crate::link::{Health, LinkCounters, NodeCounters};
 use crate::queue::Queue;
 use crate::series::watch::{DISTANCES, Watch};
 use crate::time::Picos;
 use crate::work::Trigger;
 use blueprint::{Blueprint, NodeId};
 use layout::Layout;
+use reroute::Routing;
 use shard::{Shard, Transit};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier, Mutex, PoisonError};
@@ -37,6 +45,7 @@ pub struct Fabric {
     layout: Arc<Layout>,
     now: Picos,
     shards: Vec<Shard>,
+    routing: Option<Routing>,
 }
 
 /// Packets on their way from each part to each other one.
@@ -55,7 +64,8 @@ impl Fabric {
         let shards = (0..layout.shards())
             .map(|number| Shard::new(&plan, &layout, number, seed, &mut host))
             .collect();
-        Fabric { plan, layout, now: 0, shards }
+        let routing = Routing::new(&plan);
+        Fabric { plan, layout, now: 0, shards, routing }
     }
 
     /// Gives it the triggers of its hosts' tasks. They act at once, so one thread has to run it.
@@ -81,10 +91,11 @@ impl Fabric {
         self.now
     }
 
-    /// When the next event happens.
+    /// When the next event happens, or switches learn of a link.
     #[must_use]
     pub fn next_at(&self) -> Option<Picos> {
-        self.shards.iter().filter_map(Shard::next_at).min()
+        let learns_at = self.routing.as_ref().and_then(Routing::next_at);
+        self.shards.iter().filter_map(Shard::next_at).chain(learns_at).min()
     }
 
     /// Events so far.
@@ -117,6 +128,17 @@ impl Fabric {
     pub fn counters(&self, link: LinkId) -> LinkCounters {
         let (shard, port) = self.layout.place_of(&self.plan, link);
         self.shards[shard].counters(port)
+    }
+
+    /// Counters of all switches and hosts together.
+    #[must_use]
+    pub fn node_counters(&self) -> NodeCounters {
+        let mut sum = NodeCounters::default();
+        for NodeCounters { no_route, ring_drops } in self.shards.iter().map(Shard::node_counters) {
+            sum.no_route += no_route;
+            sum.ring_drops += ring_drops;
+        }
+        sum
     }
 
     /// A host.
@@ -163,10 +185,26 @@ impl Fabric {
         for (to, mut letters) in self.shards[shard].take_outbox().into_iter().enumerate() {
             self.shards[to].take(&mut letters);
         }
+        if let Some(routing) = &mut self.routing {
+            routing.note(self.now, link, health == Health::Dead);
+        }
     }
 
     /// Runs everything that happens up to `end`, which is the time afterwards.
     pub fn run_until(&mut self, end: Picos) {
+        while let Some(at) =
+            self.routing.as_ref().and_then(Routing::next_at).filter(|at| *at <= end)
+        {
+            self.run_span(at);
+            let Some(routing) = &mut self.routing else { break };
+            let detours = routing.learn(&self.plan, at);
+            self.shards.iter_mut().for_each(|shard| shard.detours.clone_from(&detours));
+        }
+        self.run_span(end);
+    }
+
+    /// The same while no switch learns anything.
+    fn run_span(&mut self, end: Picos) {
         match &mut self.shards[..] {
             [only] => only.run_until(end),
             _ => self.run_shards(end),

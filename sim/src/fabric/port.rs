@@ -66,6 +66,8 @@ pub(super) struct Launch {
     pub(super) to: NodeId,
     pub(super) at: Picos,
     pub(super) tie: u64,
+    /// The far end drops it.
+    pub(super) lost: bool,
 }
 
 /// What becomes of a packet that is offered to a link.
@@ -222,16 +224,18 @@ impl Port {
         hop.ingress = self.ingress;
         self.free_at = now + self.sending_ps(hop.wire_bytes);
         let mut at = self.free_at + self.propagation_ps;
+        let mut lost = false;
         if self.has(ODD) {
             let Waiting { end, queue, .. } = waiting;
             at = end.seen_at(at, || queue.random());
+            lost = queue.corrupts(hop.wire_bytes);
         }
         // Packets of one link stay in order, even those that one look finds.
         self.latest_count = if at == self.latest_at { self.latest_count + 1 } else { 0 };
         self.latest_at = at;
         debug_assert!(self.latest_count < 1 << SEQUENCE_BITS, "few packets come at one instant");
         let tie = self.rank(at) << SEQUENCE_BITS | u64::from(self.latest_count);
-        Launch { hop, to: self.to, at, tie }
+        Launch { hop, to: self.to, at, tie, lost }
     }
 
     /// The link's place among all that deliver a packet at one instant. It changes with time, so that no link is always

@@ -5,11 +5,13 @@ use super::flowlet::Flowlets;
 use super::layout::Layout;
 use super::memory::{SharedMemory, Wiring, memories};
 use super::port::{Fate, Launch, Port, Waiting};
+use super::receiver::Receiver;
+use super::reroute::Detours;
 use crate::calendar::{Calendar, Entry, NODE_SHIFT};
 use crate::hop::Hop;
 use crate::host::SimHost;
 use crate::ids::HostId;
-use crate::link::{Health, LinkCounters};
+use crate::link::{Health, LinkCounters, NodeCounters};
 use crate::packet::{Packet, PacketPool};
 use crate::queue::Queue;
 use crate::series::watch::Watch;
@@ -26,6 +28,9 @@ const KIND_BITS: u32 = 2;
 /// Bits of what orders the events of one kind at one node.
 const TIE_BITS: u32 = NODE_SHIFT - KIND_BITS;
 
+/// What makes the random numbers of hosts' rings differ from all others of a seed.
+const RECEIVERS: u64 = 0x5269_6e67_0000_0000;
+
 /// Something that happens at a node.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum What {
@@ -37,6 +42,8 @@ pub(super) enum What {
     Wake,
     /// A pause frame arrives at the sender of this link of the node.
     Pause { link: u32, begins: bool },
+    /// A host's engine sees a packet that waited in its ring.
+    Seen(Hop),
 }
 
 impl What {
@@ -46,6 +53,8 @@ impl What {
             What::Free(_) => 0,
             What::Arrival(_) => 1,
             What::Wake => 2,
+            // A wake-up has the tie 0, and packets count from 1.
+            What::Seen(_) => 2,
             What::Pause { .. } => 3,
         };
         (u64::from(node.0) << KIND_BITS | kind) << TIE_BITS | tie
@@ -86,6 +95,12 @@ pub(super) struct Shard {
     pub(super) pool: PacketPool,
     /// What switches remember of flowlets, if they balance by them.
     flowlets: Option<Box<Flowlets>>,
+    /// The groups of switches that differ from the network's own, as far as switches know of dead links.
+    pub(super) detours: Option<Arc<Detours>>,
+    /// Packets that found no link to their receiver.
+    no_route: u64,
+    /// For each host its ring, if hosts have rings.
+    receivers: Vec<Receiver>,
     /// Packets that leave the host at hand.
     leaving: Vec<Hop>,
     /// Something has happened to the host at hand.
@@ -135,6 +150,9 @@ impl Shard {
             memories: memories.unwrap_or_default(),
             pool: PacketPool::default(),
             flowlets: plan.flowlet_gap_ps().map(|gap_ps| Box::new(Flowlets::new(gap_ps, seed))),
+            detours: None,
+            no_route: 0,
+            receivers: Vec::new(),
             leaving: Vec::new(),
             pending: false,
             batch: 0,
@@ -145,6 +163,10 @@ impl Shard {
             layout: Arc::clone(layout),
         };
         for node in nodes.iter().filter(|node| node.0 < plan.hosts()) {
+            if plan.receivers().is_some() {
+                let seed = mixed(seed ^ RECEIVERS ^ u64::from(node.0));
+                shard.receivers.push(Receiver::new(seed));
+            }
             if let Some(begin) = shard.host(*node).next_wake() {
                 shard.wake(*node, begin);
             }
@@ -218,6 +240,11 @@ impl Shard {
         &mut self.waiting[port].queue
     }
 
+    pub(super) fn node_counters(&self) -> NodeCounters {
+        let ring_drops = self.receivers.iter().map(|receiver| receiver.drops).sum();
+        NodeCounters { no_route: self.no_route, ring_drops }
+    }
+
     pub(super) fn counters(&self, port: usize) -> LinkCounters {
         self.ports[port].counters(&self.waiting[port], self.now)
     }
@@ -256,8 +283,13 @@ impl Shard {
             debug_assert!(entry.at >= self.now || node != self.at, "time goes forward at a node");
             (self.now, self.at) = (entry.at, node);
             match what {
-                What::Arrival(hop) if node.0 < self.plan.hosts() => self.receive(node, &hop),
-                What::Arrival(hop) => self.forward(node, hop),
+                What::Arrival(hop) if node.0 >= self.plan.hosts() => self.forward(node, hop),
+                What::Arrival(hop) if self.receivers.is_empty() => self.receive(node, &hop),
+                What::Arrival(hop) => self.queue_up(node, hop),
+                What::Seen(hop) => {
+                    self.receivers[self.layout.host(node)].seen(hop.wire_bytes);
+                    self.receive(node, &hop);
+                }
                 What::Free(port) => self.free(node, port as usize),
                 What::Wake => self.host_wake(node),
                 What::Pause { link, begins } => self.pause(node, link, begins),
@@ -273,6 +305,20 @@ impl Shard {
         self.now = end;
     }
 
+    /// A packet joins those that wait for a host's engine.
+    #[inline(never)]
+    fn queue_up(&mut self, node: NodeId, hop: Hop) {
+        let Some(all) = self.plan.receivers() else { return };
+        let receiver = &mut self.receivers[self.layout.host(node)];
+        match receiver.arrive(&all, self.now, hop.wire_bytes) {
+            None => self.pool.give_back(hop.packet),
+            Some(at) => {
+                let number = receiver.taken & ((1 << TIE_BITS) - 1);
+                self.enter(at, node, number, What::Seen(hop));
+            }
+        }
+    }
+
     fn receive(&mut self, node: NodeId, hop: &Hop) {
         let packet = self.pool.get_mut(hop.packet);
         hop.tell(packet);
@@ -285,13 +331,21 @@ impl Shard {
         self.batch += 1;
     }
 
-    fn forward(&mut self, node: NodeId, hop: Hop) {
+    fn forward(&mut self, node: NodeId, mut hop: Hop) {
         let number = node.0 - self.plan.hosts();
         let switch = &self.plan.switches()[number as usize];
-        let link = match &mut self.flowlets {
-            None => switch.route(&hop),
-            Some(flowlets) => {
-                switch.route_by(&hop, |links| flowlets.pick(number, self.now, &hop, links))
+        let detour = self.detours.as_ref().and_then(|detours| detours.group(number, hop.to));
+        let links = detour.map_or(u32::MAX, |group| group.len() as u32);
+        if links == 0 {
+            self.no_route += 1;
+            return self.pool.give_back(hop.packet);
+        }
+        let link = match (&mut self.flowlets, detour) {
+            (None, None) => switch.route(&hop),
+            (Some(flowlets), None) => flowlets.route((number, switch), self.now, &mut hop),
+            (None, Some(group)) => group[switch.spread.pick(links, &hop) as usize],
+            (Some(flowlets), Some(group)) => {
+                group[flowlets.pick(number, self.now, &hop, links) as usize]
             }
         };
         let port = self.layout.port(node, link);
@@ -317,7 +371,10 @@ impl Shard {
 
     /// A packet is on the wire.
     fn launch(&mut self, launch: &Launch) {
-        let Launch { hop, to, at, tie } = *launch;
+        let Launch { hop, to, at, tie, lost } = *launch;
+        if lost {
+            return self.pool.give_back(hop.packet);
+        }
         let shard = self.layout.shard(to);
         if shard == self.number {
             return self.enter(at, to, tie, What::Arrival(hop));

@@ -11,6 +11,7 @@ use erd_sim::link::{Health, LinkCounters};
 use erd_sim::patterns::bound::Bound;
 use erd_sim::read::scenario::Prepared;
 use erd_sim::time::{PS_PER_S, Picos};
+use erd_sim::topology::SEGMENT_WIRE_BYTES;
 use erd_sim::work::Flow;
 use std::collections::BTreeSet;
 
@@ -199,6 +200,8 @@ fn due(
         works[link] = match health {
             Health::Up | Health::Slowed { .. } => true,
             Health::Lossy { share } => *share <= LOSSY_MAX,
+            // Of full packets.
+            Health::Corrupt { bits } => bits * 8.0 * f64::from(SEGMENT_WIRE_BYTES) <= LOSSY_MAX,
             Health::Dead => false,
         };
         dead[link] = *health == Health::Dead && (*at == 0 || dead[link]);

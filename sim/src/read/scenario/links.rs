@@ -5,9 +5,9 @@ use crate::link::{LinkConfig, Red};
 use serde::Deserialize;
 
 /// Bytes a second of one Gb/s.
-const BYTES_PER_S_OF_GBPS: f64 = 125e6;
+pub(super) const BYTES_PER_S_OF_GBPS: f64 = 125e6;
 /// Slowest link.
-const GBPS_MIN: f64 = 0.001;
+pub(super) const GBPS_MIN: f64 = 0.001;
 /// Largest queue in units of the BDP.
 const BDPS_MAX: f64 = 1e6;
 

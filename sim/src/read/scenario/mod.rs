@@ -11,7 +11,7 @@
 //! red = { min = { bdp = 0.2 }, max = { bdp = 0.8 } }
 //! control_first = true
 //!
-//! [topology.tree]                # or [topology.topo], [topology.graph]
+//! [topology.tree]                # or topo, graph, dragonfly, rail
 //! tiers = [{ children = 4, links_up = 2 }, { children = 8, links = { rate_gbps = 200 } }]
 //!
 //! [[work]]
@@ -36,24 +36,30 @@
 //! [`ScenarioFile::read`] checks the form, [`ScenarioFile::prepare`] builds everything and refuses what cannot be run.
 
 mod common;
+mod failures;
 mod graph;
+mod hosts;
 mod links;
+mod names;
 mod network;
 mod pfc;
+mod sprayed;
 mod work;
 
+pub use failures::{CHANGES_MAX, FAILURES_MAX, FailureFile, FlapsFile, HealthFile, ManyLinks};
 pub use graph::{Ends, GraphFile, GraphLink};
+pub use hosts::{DelayFile, HostsFile, ParetoFile};
 pub use links::{LinkFile, RedFile, Size};
 pub use network::{TierFile, TopoFile, Topology, TreeFile};
 pub use pfc::{MemoryFile, PfcFile};
+pub use sprayed::{DragonflyFile, RailFile};
 pub use work::{FlowFile, GoalFile, HostName, MatrixFile, StartUnitName, WorkFile};
 
 use super::ReadError;
 use crate::experiment::{Begin, Engines, Failure};
-use crate::fabric::blueprint::Blueprint;
+use crate::fabric::blueprint::{Blueprint, Rerouting};
 use crate::fabric::clos::{Clos, Cut};
 use crate::fabric::flowlet;
-use crate::ids::LinkId;
 use crate::link::Health;
 use crate::patterns::HostLink;
 use crate::schemes;
@@ -63,7 +69,6 @@ use crate::work::Work;
 use common::{Source, time, yes};
 use erd_rd::cc::options::OptionInfo;
 use erd_rd::config::PATHS_MAX;
-use network::Network;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -73,11 +78,6 @@ use toml::Spanned;
 
 /// Longest text of a scenario.
 pub const SCENARIO_BYTES_MAX: usize = 1 << 26;
-/// Most failures.
-pub const FAILURES_MAX: usize = 1 << 16;
-/// Most that a link is slowed.
-const SLOWED_MAX: u32 = 1_000_000;
-
 /// A scenario as it is written.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -96,6 +96,8 @@ pub struct ScenarioFile {
     /// How its switches choose between links.
     #[serde(default)]
     pub switches: SwitchFile,
+    /// What lies between its hosts' links and their engines: nothing, if nothing is said.
+    pub hosts: Option<Spanned<HostsFile>>,
     /// What the hosts do.
     pub work: Vec<Spanned<WorkFile>>,
     /// How they do it.
@@ -119,6 +121,18 @@ pub struct SwitchFile {
     pub flowlet_gap_us: Option<Spanned<f64>>,
     /// They pause the senders at the other ends of their links instead of dropping. They do not, if nothing is said.
     pub pfc: Option<Spanned<PfcFile>>,
+    /// They route around dead links: they do not, if nothing is said.
+    pub rerouting: Option<Spanned<ReroutingFile>>,
+}
+
+/// When switches learn that a link died or came back.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReroutingFile {
+    /// Until the switch where the link begins knows, in microseconds.
+    pub detect_us: f64,
+    /// Until all others have drawn their conclusions.
+    pub converge_us: f64,
 }
 
 /// How switches choose between links.
@@ -158,44 +172,13 @@ pub struct EngineFile {
     pub learned: Spanned<bool>,
 }
 
-/// A link that breaks or heals.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct FailureFile {
-    /// The nodes at its ends, by name.
-    pub link: Ends,
-    /// Which of parallel links, from 0; all without it.
-    pub which: Option<u32>,
-    /// In the other direction as well.
-    #[serde(default = "yes")]
-    pub both_ways: bool,
-    /// When, in microseconds.
-    pub at_us: f64,
-    /// How the link does from then on.
-    pub health: HealthFile,
-}
-
-/// How a link does.
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum HealthFile {
-    /// As configured.
-    Up,
-    /// Loses everything.
-    Dead,
-    /// So many times slower.
-    Slowed(u32),
-    /// Loses this share of packets, 0 to 1.
-    Lossy(f64),
-}
-
 /// A scenario that can be run.
 pub struct Prepared {
     /// The network.
     pub plan: Arc<Blueprint>,
     /// What the hosts do.
     pub work: Work,
-    /// The first host's link, which the bound takes for that of all.
+    /// The fastest of the hosts' links, which the bound takes for those of all.
     pub link: HostLink,
     /// Where a tree narrows, for the bound.
     pub cuts: Vec<Cut>,
@@ -264,21 +247,16 @@ impl ScenarioFile {
         };
         let network = self.topology.build(&self.source, &self.links, self.seed, dir)?;
         let (work, dead) = work::build(&self.source, &self.work, &network, dir, self.seed)?;
-        let mut failures = self.failures(&network)?;
+        let mut failures = failures::build(&self.source, &self.failures, &network)?;
         let health = Health::Dead;
         failures.extend(dead.into_iter().map(|link| Failure { at: 0, link, health }));
         failures.sort_by_key(|failure| failure.at);
         let trims = network.plan.links().iter().any(|link| link.config.trimming);
         let engines = self.engines(trims)?;
-        let link = network.site().link;
+        let first_bytes_per_s = network.site().link.bytes_per_s;
+        let link = network.fastest_link();
         let cuts = network.clos.as_ref().map_or_else(Vec::new, Clos::cuts);
-        let mut plan = match self.switches.gap_ps(&self.source, link.bytes_per_s)? {
-            None => network.plan,
-            Some(gap_ps) => network.plan.with_flowlets(gap_ps),
-        };
-        if let Some(pfc) = &self.switches.pfc {
-            plan = PfcFile::apply(pfc, &self.source, plan, network.bdp_bytes)?;
-        }
+        let plan = self.furnished(network.plan, network.bdp_bytes, first_bytes_per_s)?;
         Ok(Prepared {
             plan: Arc::new(plan),
             work,
@@ -289,6 +267,28 @@ impl ScenarioFile {
             seed: self.seed,
             limit_ps,
         })
+    }
+
+    /// The network with what its switches and hosts do.
+    fn furnished(
+        &self,
+        mut plan: Blueprint,
+        bdp_bytes: f64,
+        bytes_per_s: u64,
+    ) -> Result<Blueprint, ReadError> {
+        if let Some(gap_ps) = self.switches.gap_ps(&self.source, bytes_per_s)? {
+            plan = plan.with_flowlets(gap_ps);
+        }
+        if let Some(pfc) = &self.switches.pfc {
+            plan = PfcFile::apply(pfc, &self.source, plan, bdp_bytes)?;
+        }
+        if let Some(rerouting) = self.switches.rerouting(&self.source, &plan)? {
+            plan = plan.with_rerouting(rerouting);
+        }
+        if let Some(hosts) = &self.hosts {
+            plan = plan.with_receivers(HostsFile::receivers(hosts, &self.source)?);
+        }
+        Ok(plan)
     }
 
     fn engines(&self, trimming: bool) -> Result<Engines, ReadError> {
@@ -348,47 +348,29 @@ impl ScenarioFile {
             begin,
         })
     }
-
-    fn failures(&self, network: &Network) -> Result<Vec<Failure>, ReadError> {
-        let mut failures = Vec::new();
-        if let Some(more) = self.failures.get(FAILURES_MAX) {
-            return Err(self
-                .source
-                .error(more, format_args!("expected at most {FAILURES_MAX} failures")));
-        }
-        for entry in &self.failures {
-            let failure = entry.get_ref();
-            let error = |what: String| self.source.error(entry, what);
-            let Some(at) = time(failure.at_us, 1e3) else {
-                return Err(error("expected at_us from 0 to 1000000000000".to_owned()));
-            };
-            let health = failure.health.health().map_err(|what| error(what.to_owned()))?;
-            let mut ends = [0, 0];
-            for (end, name) in ends.iter_mut().zip(&failure.link.0) {
-                let node = network.node(name);
-                *end = node.ok_or_else(|| error(format!("expected a node, found {name:?}")))?;
-            }
-            let ways = if failure.both_ways { 2 } else { 1 };
-            for [from, to] in [ends, [ends[1], ends[0]]].into_iter().take(ways) {
-                let links = network.links_between(from, to);
-                let picked: Vec<LinkId> = match failure.which {
-                    None => links,
-                    Some(which) => links.get(which as usize).copied().into_iter().collect(),
-                };
-                if picked.is_empty() {
-                    return Err(error(format!(
-                        "expected a link between {:?} and {:?}",
-                        failure.link.0[0], failure.link.0[1]
-                    )));
-                }
-                failures.extend(picked.into_iter().map(|link| Failure { at, link, health }));
-            }
-        }
-        Ok(failures)
-    }
 }
 
 impl SwitchFile {
+    /// When switches learn of dead links, if they route around them.
+    fn rerouting(&self, source: &Source, plan: &Blueprint) -> Result<Option<Rerouting>, ReadError> {
+        let Some(entry) = &self.rerouting else { return Ok(None) };
+        if plan.is_told() {
+            let what =
+                "expected no rerouting in a dragonfly or rail network: senders choose the way";
+            return Err(source.error(entry, what));
+        }
+        let ReroutingFile { detect_us, converge_us } = entry.get_ref();
+        match [*detect_us, *converge_us].map(|us| time(us, 1e3)) {
+            [Some(near_ps), Some(far_ps)] if near_ps <= far_ps => {
+                Ok(Some(Rerouting { near_ps, far_ps }))
+            }
+            _ => {
+                let what = "expected detect_us from 0 to converge_us, and that up to 1000000000000";
+                Err(source.error(entry, what))
+            }
+        }
+    }
+
     /// The pause that ends a flowlet, if switches balance by flowlets.
     fn gap_ps(&self, source: &Source, bytes_per_s: u64) -> Result<Option<Picos>, ReadError> {
         match (self.balancing, &self.flowlet_gap_us) {
@@ -405,21 +387,6 @@ impl SwitchFile {
                     Err(source.error(gap_us, what))
                 }
             },
-        }
-    }
-}
-
-impl HealthFile {
-    fn health(self) -> Result<Health, &'static str> {
-        match self {
-            HealthFile::Up => Ok(Health::Up),
-            HealthFile::Dead => Ok(Health::Dead),
-            HealthFile::Slowed(times) if (1..=SLOWED_MAX).contains(&times) => {
-                Ok(Health::Slowed { times })
-            }
-            HealthFile::Slowed(_) => Err("expected slowed from 1 to 1000000"),
-            HealthFile::Lossy(share) if (0.0..=1.0).contains(&share) => Ok(Health::Lossy { share }),
-            HealthFile::Lossy(_) => Err("expected lossy from 0 to 1"),
         }
     }
 }

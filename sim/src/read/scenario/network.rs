@@ -1,8 +1,10 @@
-//! Networks of a scenario: a tree, a `.topo` file or a graph.
+//! Networks of a scenario: a tree, a dragonfly, rails, a `.topo` file or a graph.
 
 use super::common::{Source, delay};
 use super::graph::{Graph, GraphFile};
 use super::links::LinkFile;
+use super::names::Names;
+use super::sprayed::{DragonflyFile, RailFile};
 use crate::experiment::longest_rtt_ns;
 use crate::fabric::blueprint::{Blueprint, NodeId};
 use crate::fabric::clos::{Clos, Tier};
@@ -12,7 +14,6 @@ use crate::read::topo::{QueueSettings, Topo};
 use crate::read::{HOSTS_MAX, ReadError, text_of};
 use crate::topology::{PAYLOAD_BYTES, SEGMENT_WIRE_BYTES};
 use serde::Deserialize;
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use toml::Spanned;
 
@@ -29,6 +30,10 @@ pub enum Topology {
     Topo(TopoFile),
     /// By its nodes and links.
     Graph(GraphFile),
+    /// Groups of switches, all joined.
+    Dragonfly(DragonflyFile),
+    /// Servers whose GPUs are joined twice.
+    Rail(RailFile),
 }
 
 /// A tree by tiers.
@@ -96,25 +101,15 @@ pub(super) struct Network {
     pub(super) clos: Option<Clos>,
     /// Bandwidth-delay product.
     pub(super) bdp_bytes: f64,
-    /// Names of a graph's nodes; those of a tree follow from their numbers.
-    names: HashMap<String, u32>,
+    names: Names,
+    /// Hosts of one rack, if the network has racks.
+    rack_hosts: Option<u32>,
 }
 
 impl Network {
     /// A node by its name.
     pub(super) fn node(&self, name: &str) -> Option<u32> {
-        if !self.names.is_empty() {
-            return self.names.get(name).copied();
-        }
-        let (kind, number) = (name.get(..1)?, name.get(1..)?);
-        let is_number = number.bytes().all(|byte| byte.is_ascii_digit());
-        let number: u32 = number.parse().ok().filter(|_| is_number)?;
-        let (first, count) = match kind {
-            "h" => (0, self.plan.hosts()),
-            "s" => (self.plan.hosts(), self.plan.switches().len() as u32),
-            _ => return None,
-        };
-        (number < count).then(|| first + number)
+        self.names.node(name)
     }
 
     /// What patterns know of it. The first host's link stands for those of all; a graph has no racks.
@@ -129,10 +124,19 @@ impl Network {
         };
         Site {
             hosts,
-            rack_hosts: tiers.first().map_or(1, |tier| tier.children),
+            rack_hosts: self.rack_hosts.unwrap_or(tiers.first().map_or(1, |tier| tier.children)),
             pod_hosts: tiers.last().map_or(1, |tier| hosts / tier.children),
             link,
         }
+    }
+
+    /// The fastest link to or from a host.
+    pub(super) fn fastest_link(&self) -> HostLink {
+        let is_host = |node: NodeId| node.0 < self.plan.hosts();
+        let of_hosts =
+            self.plan.links().iter().filter(|link| is_host(link.from) || is_host(link.to));
+        let rates = of_hosts.filter_map(|link| link.config.bytes_per_s);
+        HostLink { bytes_per_s: rates.max().unwrap_or(0), ..self.site().link }
     }
 
     /// The links from one node to another.
@@ -150,27 +154,34 @@ impl Topology {
         seed: u64,
         dir: &Path,
     ) -> Result<Network, ReadError> {
-        let (names, build): (_, Box<Build<'_>>) = match self {
-            Topology::Tree(tree) => {
-                (HashMap::new(), Box::new(|bdp| tree.build(source, links, seed, bdp)))
-            }
+        let mut rack_hosts = None;
+        let mut names = None;
+        let build: Box<Build<'_>> = match self {
+            Topology::Tree(tree) => Box::new(|bdp| tree.build(source, links, seed, bdp)),
             Topology::Topo(file) => {
                 let topo = file.read(source, links, dir)?;
-                let build = move |bdp| file.build(&topo, source, links, seed, bdp);
-                (HashMap::new(), Box::new(build))
+                Box::new(move |bdp| file.build(&topo, source, links, seed, bdp))
             }
             Topology::Graph(file) => {
                 let graph = Graph::new(file, source)?;
-                (
-                    graph.names(),
-                    Box::new(move |bdp| Ok((graph.build(source, links, seed, bdp)?, None))),
-                )
+                names = Some(Names::Table(graph.names()));
+                Box::new(move |bdp| Ok((graph.build(source, links, seed, bdp)?, None)))
+            }
+            Topology::Dragonfly(file) => {
+                rack_hosts = Some(*file.hosts.get_ref());
+                Box::new(|bdp| Ok((file.build(source, links, seed, bdp)?, None)))
+            }
+            Topology::Rail(file) => {
+                rack_hosts = Some(*file.gpus.get_ref());
+                names = Some(file.names());
+                Box::new(|bdp| Ok((file.build(source, links, seed, bdp)?, None)))
             }
         };
         // Delays alone give the BDP, that gives the queues.
         let bdp_bytes = bdp_bytes(&build(None)?.0);
         let (plan, clos) = build(Some(bdp_bytes))?;
-        Ok(Network { plan, clos, bdp_bytes, names })
+        let names = names.unwrap_or_else(|| Names::numbers(&plan));
+        Ok(Network { plan, clos, bdp_bytes, names, rack_hosts })
     }
 }
 

@@ -238,7 +238,7 @@ const MISTAKES: &[(&str, &str, &str)] = &[
     (
         "seed = 7",
         "sed = 7",
-        "a.toml:2: unknown field `sed`, expected one of `seed`, `limit_ms`, `topology`, `links`, `switches`, `work`, `engines`, `failures`",
+        "a.toml:2: unknown field `sed`, expected one of `seed`, `limit_ms`, `topology`, `links`, `switches`, `hosts`, `work`, `engines`, `failures`",
     ),
     ("seed = 7", "seed 7", "a.toml:2: key with no value, expected `=`"),
     (
@@ -293,7 +293,7 @@ const MISTAKES: &[(&str, &str, &str)] = &[
     (
         "[topology.tree]",
         "[topology.ring]",
-        "a.toml:12: unknown variant `ring`, expected one of `tree`, `topo`, `graph`",
+        "a.toml:12: unknown variant `ring`, expected one of `tree`, `topo`, `graph`, `dragonfly`, `rail`",
     ),
     (
         "to = \"h5\"",
@@ -345,7 +345,11 @@ const MISTAKES: &[(&str, &str, &str)] = &[
     ("at_us = 9", "at_us = -9", "a.toml:30: expected at_us from 0 to 1000000000000"),
     ("lossy = 0.25", "lossy = 2.5", "a.toml:30: expected lossy from 0 to 1"),
     ("lossy = 0.25", "slowed = 0", "a.toml:30: expected slowed from 1 to 1000000"),
-    ("which = 1", "which = 2", "a.toml:34: expected a link between \"s0\" and \"s3\""),
+    (
+        "which = 1",
+        "which = 2",
+        "a.toml:34: expected which below 2, the number of parallel links, found 2",
+    ),
 ];
 
 #[test]
