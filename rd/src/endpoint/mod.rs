@@ -364,7 +364,7 @@ impl Endpoint {
         burst: &mut TxBurst,
     ) -> bool {
         burst.clear();
-        if self.replies.emit_next(&mut self.core, now, burst) {
+        if self.replies.emit_next(&mut self.core, now, burst, host) {
             return true;
         }
         if flush {

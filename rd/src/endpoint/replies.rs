@@ -1,5 +1,6 @@
 //! Stateless answers to strangers (protocol.md §3, §8).
 
+use crate::host::Host;
 use crate::keys::KeyRef;
 use crate::peer::{Core, Proof, emit_control};
 use crate::transmit::TxBurst;
@@ -109,9 +110,16 @@ impl Replies {
     }
 
     /// Writes the next one; false if there is none.
-    pub(super) fn emit_next(&mut self, core: &mut Core, now: Nanos, burst: &mut TxBurst) -> bool {
+    pub(super) fn emit_next<H: Host>(
+        &mut self,
+        core: &mut Core,
+        now: Nanos,
+        burst: &mut TxBurst,
+        host: &mut H,
+    ) -> bool {
         let Some(reply) = self.waiting.pop_front() else { return false };
-        let path = self.path % core.cfg.paths;
+        let near = core.near.is_some() && host.is_near(reply.to);
+        let path = self.path % core.terms(near).paths;
         self.path = path + 1;
         reply.emit(core, now, path, burst);
         true
