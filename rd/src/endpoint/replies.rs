@@ -74,6 +74,12 @@ impl Reply {
     }
 }
 
+/// Path of an answer by its number. Answers take turns, since a path may be dead and an asker repeats its question. Multiples of
+/// the golden ratio spread every second or third answer over all paths, too: those to one asker may be just these.
+fn turn(number: u32, paths: u16) -> u16 {
+    (number.wrapping_mul(0x9e37_79b9) >> 16) as u16 % paths
+}
+
 /// Answers that wait to be sent; at most [`REPLIES_MAX`].
 #[derive(Debug, Default)]
 pub(super) struct Replies {
@@ -82,8 +88,8 @@ pub(super) struct Replies {
     elsewhere: Allowance,
     /// Answers in this second that a key proves.
     proven: Allowance,
-    /// Path of the next answer. They take turns, since a path may be dead: an asker repeats its question.
-    path: u16,
+    /// Answers so far.
+    count: u32,
 }
 
 impl Replies {
@@ -119,8 +125,8 @@ impl Replies {
     ) -> bool {
         let Some(reply) = self.waiting.pop_front() else { return false };
         let near = core.near.is_some() && host.is_near(reply.to);
-        let path = self.path % core.terms(near).paths;
-        self.path = path + 1;
+        let path = turn(self.count, core.terms(near).paths);
+        self.count = self.count.wrapping_add(1);
         reply.emit(core, now, path, burst);
         true
     }
@@ -128,5 +134,23 @@ impl Replies {
     /// True if no answer waits.
     pub(super) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::collections::BTreeSet;
+
+    /// Whichever of several askers each answer is for, its answers reach every path within a few turns.
+    #[test]
+    fn answers_to_one_of_several_askers_take_all_paths() {
+        for (askers, paths) in [(1, 2), (2, 2), (2, 8), (3, 3), (4, 4), (8, 16)] {
+            for first in 0..askers {
+                let answers = (0..u32::from(paths) * 6).map(|round| first + round * askers);
+                let taken: BTreeSet<u16> = answers.map(|number| turn(number, paths)).collect();
+                assert_eq!(taken.len(), usize::from(paths), "{askers} askers, {paths} paths");
+            }
+        }
     }
 }
