@@ -6,13 +6,16 @@
 //! the library. [`patterns`] makes work: permutations, incasts, collectives, flows by a distribution. [`read`] reads
 //! networks and work from files. [`topology`] builds
 //! a bottleneck, [`scenario`] runs endless flows over it and measures, [`trial`] breaks paths and measures how traffic
-//! reacts, [`tables`] prints what the repository keeps under `sim/tables`. [`series`] samples a run over time.
+//! reacts, [`tables`] prints what the repository keeps under `sim/tables`. [`series`] samples a run over time,
+//! [`report`] shows it.
 //!
 //! Nothing depends on the machine: one seed gives one run, to the last event.
 #![deny(unsafe_code)]
 
+pub mod advise;
 pub mod baselines;
 pub mod calendar;
+pub mod compare;
 pub mod critical;
 mod days;
 pub mod experiment;
@@ -33,6 +36,7 @@ pub mod patterns;
 pub mod port;
 pub mod queue;
 pub mod read;
+pub mod report;
 pub mod reproduce;
 pub mod scenario;
 pub mod schemes;

@@ -1,4 +1,6 @@
-//! The program that prints the simulator's tables.
+//! The program that prints the simulator's tables and runs scenarios.
+
+mod cli;
 
 use anyhow::{Context, ensure};
 use clap::{Parser, Subcommand};
@@ -6,20 +8,15 @@ use erd_rd::cc::options::OptionInfo;
 use erd_rd::config::PATHS_MAX;
 use erd_sim::experiment::{Begin, Engines, Experiment, FlowResult};
 use erd_sim::fabric::clos::{Clos, Tier};
-use erd_sim::fabric::least::LeastTimes;
 use erd_sim::ids::HostId;
 use erd_sim::link::{LinkConfig, Red};
-use erd_sim::patterns::bound::Bound;
-use erd_sim::read::scenario::{Prepared, ScenarioFile};
 use erd_sim::reproduce::command::ReproduceArgs;
 use erd_sim::scenario::{SchemeMaker, Start};
 use erd_sim::schemes;
-use erd_sim::summary::Summary;
 use erd_sim::tables::{self, TABLES, Table};
 use erd_sim::time::{Picos, from_ns};
 use erd_sim::transport::Protocol;
 use erd_sim::work::Work;
-use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
@@ -43,20 +40,12 @@ enum Command {
     },
     /// Runs flows once, prints what they reach, and how fast the simulator is.
     Run(RunArgs),
-    /// Runs a scenario from a file (docs/scenarios.md), and prints how its messages fared.
-    Scenario {
-        /// The file.
-        file: PathBuf,
-        /// Another scheme than that of the file, as NAME or NAME:PROFILE.
-        #[arg(long)]
-        scheme: Option<String>,
-        /// Threads. The results are the same for any number.
-        #[arg(long, default_value_t = 1)]
-        threads: usize,
-        /// Print JSON.
-        #[arg(long)]
-        json: bool,
-    },
+    /// Runs a scenario from a file (docs/scenarios.md), and shows how its messages fared.
+    Scenario(cli::scenario::ScenarioArgs),
+    /// Runs a scenario with several schemes and seeds, and compares them.
+    Compare(cli::compare::CompareArgs),
+    /// Says which scheme and settings suit a scenario's network and work, and why.
+    Advise(cli::advise::AdviseArgs),
     /// Runs the papers' claims, and writes what came of them (docs/reproduction.md).
     Reproduce(ReproduceArgs),
     /// Runs a permutation over a fat tree of three tiers, and prints how fast the simulator is.
@@ -122,9 +111,9 @@ fn main() -> anyhow::Result<()> {
     match Args::parse().command {
         Command::Table { name, scheme } => table(&name, &scheme),
         Command::Run(args) => run(&args),
-        Command::Scenario { file, scheme, threads, json } => {
-            scenario(&file, scheme.as_deref(), threads, json)
-        }
+        Command::Scenario(args) => cli::scenario::run(&args),
+        Command::Compare(args) => cli::compare::run(&args),
+        Command::Advise(args) => cli::advise::run(&args),
         Command::Reproduce(args) => args.run(),
         Command::Speed(args) => speed(&args),
     }
@@ -264,27 +253,5 @@ fn speed(args: &SpeedArgs) -> anyhow::Result<()> {
         events / packets,
         events / seconds / 1e6
     );
-    Ok(())
-}
-
-fn scenario(file: &Path, scheme: Option<&str>, threads: usize, json: bool) -> anyhow::Result<()> {
-    let name = file.display().to_string();
-    let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {name}"))?;
-    let dir = file.parent().unwrap_or(Path::new(""));
-    let Prepared { plan, work, link, cuts, mut engines, failures, seed, limit_ps } =
-        ScenarioFile::read(&name, &text)?.prepare(dir)?;
-    if let Some(scheme) = scheme {
-        known(scheme)?;
-        engines.scheme = with_settings(scheme, &[])?;
-    }
-    let times = LeastTimes::new(&plan);
-    let lone = |from, to, bytes| times.ps(from, to, bytes);
-    let bound = Bound::within(&work, &link, &cuts, lone);
-    let experiment = Experiment { plan, work, engines, seed, threads };
-    let summary = Summary::of(&experiment.run_with(limit_ps, &failures)?, &bound);
-    match json {
-        true => println!("{}", serde_json::to_string_pretty(&summary)?),
-        false => println!("{summary}"),
-    }
     Ok(())
 }

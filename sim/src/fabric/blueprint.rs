@@ -348,6 +348,11 @@ impl Blueprint {
         self.links.iter().map(LinkPlan::least_ps).min().unwrap_or(Picos::MAX)
     }
 
+    /// Changes what links are like.
+    pub fn change_links(&mut self, mut change: impl FnMut(&mut LinkConfig)) {
+        self.links.iter_mut().for_each(|link| change(&mut link.config));
+    }
+
     /// The links that begin at a node, as a range of link numbers.
     #[must_use]
     pub fn links_of(&self, node: NodeId) -> std::ops::Range<u32> {

@@ -12,7 +12,7 @@ pub mod watch;
 use crate::time::Picos;
 use crate::work::Flow;
 use serde::Serialize;
-pub use watch::PairCounts;
+pub use watch::{DISTANCES, PairCounts};
 
 /// Most intervals of a series.
 pub const SAMPLES_MAX: usize = 256;
