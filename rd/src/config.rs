@@ -66,6 +66,9 @@ pub struct Config {
     pub link_bytes_per_s: u64,
     /// Switches cut payloads off instead of dropping packets. Only the simulator's do.
     pub trimming: bool,
+    /// Under the coalescing policy, acknowledge a marked packet at once, and nothing only because time has passed
+    /// (protocol.md §6.1). Only the simulator's hosts do, as those of uet-htsim.
+    pub prompt_acks: bool,
     /// Offer the TCP information path for control packets.
     pub info_path: bool,
     /// CRC32C (Castagnoli) of bytes, continuing from a seed.
@@ -161,6 +164,7 @@ impl Config {
             base_rtt_ns: 0,
             link_bytes_per_s: 0,
             trimming: false,
+            prompt_acks: false,
             info_path: false,
             crc32c,
             keys: KeySet::default(),

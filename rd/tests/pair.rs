@@ -538,6 +538,26 @@ fn both_sides_know_the_round_trip_of_the_set_up() {
 }
 
 #[test]
+fn congestion_control_begins_anew_on_demand() {
+    let notes = Arc::new(Mutex::new(Vec::new()));
+    let mut nodes = [1, 2].map(|port| {
+        node_with(port, Box::new(Noting(Box::new(ERD.scheme()), notes.clone())), |_| ())
+    });
+    let to = nodes[1].name;
+    let mut now = 5 * SECOND;
+    nodes[0].engine.renew_control(now);
+    assert!(notes.lock().unwrap().is_empty(), "there is no session");
+    post_send_at(&mut nodes[0], now, 1, to, 8);
+    run(&mut nodes, &mut now, SECOND);
+    nodes[0].engine.renew_control(now);
+    let known: Vec<FlowParams> = notes.lock().unwrap().clone();
+    assert_eq!((known.len(), known[2].now), (3, now));
+    post_send_at(&mut nodes[0], now, 2, to, 100_000);
+    run(&mut nodes, &mut now, SECOND);
+    assert_eq!(nodes[0].memory.sent, [(1, Ok(())), (2, Ok(()))]);
+}
+
+#[test]
 fn settings_out_of_range_are_named() {
     let refused = |change: fn(&mut Config)| {
         let mut config = Config::new("10.0.0.1:1".parse().unwrap(), 1, crc32c::crc32c_append);

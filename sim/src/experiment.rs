@@ -8,19 +8,15 @@ use crate::ids::{HostId, LinkId, name_of};
 use crate::link::{Health, LinkCounters, NodeCounters};
 use crate::scenario::SchemeMaker;
 use crate::time::{PS_PER_S, Picos, from_ns, serialization_ps, to_ns};
-use crate::topology::{DATAGRAM_BYTES, PAYLOAD_BYTES, SEGMENT_WIRE_BYTES};
 use crate::transport::erd::ErdHost;
 use crate::transport::{Protocol, Repeats};
+use crate::wire::{CHECKSUM_BYTES, Wire};
 use crate::work::{Flow, Work};
 use erd_rd::cc::LEARNING_SAMPLES;
 use erd_rd::config::CREDIT_MAX;
 use erd_rd::{Config, Endpoint, Nanos};
 use std::sync::Arc;
 
-/// What the engine keeps free in a datagram for a payload checksum.
-const CHECKSUM_BYTES: u32 = 4;
-/// Bytes of an acknowledgement on a link, about.
-const ACK_WIRE_BYTES: u32 = 128;
 /// Time between two greetings of one host, and from the last one to the beginning.
 const GREETING_PS: Picos = from_ns(1_000);
 const AFTER_GREETINGS_PS: Picos = from_ns(1_000_000);
@@ -245,9 +241,10 @@ impl Experiment {
     /// The network, and when its work begins.
     fn build(self) -> (Fabric, Picos) {
         let Experiment { plan, mut work, engines, seed, threads } = self;
+        let has_learned = engines.begin == Begin::Learned && (engines.scheme)().learns();
         let begin_ps = match engines.begin {
             Begin::Cold => 0,
-            Begin::Learned if (engines.scheme)().learns() => learn_first(&plan, &mut work),
+            Begin::Learned if has_learned => learn_first(&plan, &mut work),
             Begin::Warm | Begin::Learned => work.greet_first(1, GREETING_PS, AFTER_GREETINGS_PS),
         };
         let base_rtt_ns = if engines.base_known { longest_rtt_ns(&plan) } else { 0 };
@@ -258,25 +255,39 @@ impl Experiment {
         let mut fabric = Fabric::new(plan, threads, seed, |id| {
             let uplink = &links.links()[links.links_of(NodeId(id.0)).start as usize];
             let rate = uplink.config.bytes_per_s.unwrap_or(0);
+            let network = Known { base_rtt_ns, rate, wire: links.wire() };
             let tasks = tasks.next().unwrap_or_default();
             match engines.protocol {
                 Protocol::Erd => {
-                    let endpoint = engines.endpoint(id, base_rtt_ns, rate, seed);
+                    let endpoint = engines.endpoint(id, network, seed);
                     ErdHost::new(id, endpoint, tasks).into()
                 }
             }
         });
         fabric.set_triggers(triggers);
+        if begin_ps > 0 && !has_learned {
+            fabric.run_until(begin_ps - 1);
+            fabric.begin();
+        }
         (fabric, begin_ps)
     }
 }
 
+/// What a host's engine is told of the network.
+#[derive(Clone, Copy)]
+struct Known {
+    base_rtt_ns: Nanos,
+    rate: u64,
+    wire: Wire,
+}
+
 impl Engines {
-    fn endpoint(&self, host: HostId, base_rtt_ns: Nanos, rate: u64, seed: u64) -> Endpoint {
+    fn endpoint(&self, host: HostId, network: Known, seed: u64) -> Endpoint {
+        let Known { base_rtt_ns, rate, wire } = network;
         // The simulated network changes no bytes, so checksums would find nothing.
         let mut config = Config::new(name_of(host), 1, |seed, _| seed);
-        config.datagram_bytes = (DATAGRAM_BYTES + CHECKSUM_BYTES) as u16;
-        config.burst_bytes = DATAGRAM_BYTES;
+        config.datagram_bytes = (wire.datagram_bytes() + CHECKSUM_BYTES) as u16;
+        config.burst_bytes = wire.datagram_bytes();
         config.paths = self.paths;
         config.rto_min_ns = self.rto_min_ns;
         config.scan_min_ns = self.rto_min_ns;
@@ -285,6 +296,7 @@ impl Engines {
         config.link_bytes_per_s = rate;
         config.base_rtt_ns = base_rtt_ns;
         config.trimming = self.trimming;
+        config.prompt_acks = wire == Wire::Htsim;
         if self.begin != Begin::Cold {
             (config.eager_bytes, config.eager_credit_bytes) = (CREDIT_MAX, CREDIT_MAX);
             config.unexpected_bytes = u64::MAX;
@@ -297,7 +309,7 @@ impl Engines {
 /// Puts before everything else what flows learn from. Each host sends to one other after the other. Returns when the rest
 /// begins.
 fn learn_first(plan: &Blueprint, work: &mut Work) -> Picos {
-    let bytes = LESSON_PACKETS * u64::from(PAYLOAD_BYTES);
+    let bytes = LESSON_PACKETS * u64::from(plan.wire().payload_bytes());
     let uplink = &plan.links()[plan.links_of(NodeId(0)).start as usize].config;
     let rate = uplink.bytes_per_s.unwrap_or(PS_PER_S);
     // Twice what the bytes take, so that receivers keep up.
@@ -308,8 +320,8 @@ fn learn_first(plan: &Blueprint, work: &mut Work) -> Picos {
 /// Round trip of a lone full segment and its acknowledgement between the first host and the last.
 pub(crate) fn longest_rtt_ns(plan: &Blueprint) -> Nanos {
     let (first, last) = (HostId(0), HostId(plan.hosts() - 1));
-    let there = plan.lone_ps(first, last, SEGMENT_WIRE_BYTES);
-    to_ns(there + plan.lone_ps(last, first, ACK_WIRE_BYTES))
+    let there = plan.lone_ps(first, last, plan.wire().full_bytes());
+    to_ns(there + plan.lone_ps(last, first, plan.wire().ack_bytes()))
 }
 
 /// The first host that gave messages up, and how many.

@@ -2,6 +2,7 @@
 
 use crate::ids::HostId;
 use crate::packet::{Packet, PacketId};
+use crate::wire::Wire;
 use erd_rd::Ecn;
 
 /// A packet on its way.
@@ -30,12 +31,12 @@ pub struct Hop {
 impl Hop {
     /// What is to be known of a packet.
     #[must_use]
-    pub fn of(id: PacketId, packet: &Packet) -> Hop {
+    pub fn of(id: PacketId, packet: &Packet, wire: Wire) -> Hop {
         Hop {
             packet: id,
             from: packet.from,
             to: packet.to,
-            wire_bytes: packet.wire_bytes(),
+            wire_bytes: wire.bytes(packet.head.len() as u32, packet.payload_bytes),
             payload_bytes: packet.payload_bytes as u16,
             path: packet.path,
             ingress: 0,

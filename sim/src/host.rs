@@ -114,6 +114,11 @@ impl SimHost {
         each!(&mut self.carrier, transport => transport.leaving())
     }
 
+    /// The work begins after greetings.
+    pub(crate) fn begin(&mut self, now: Picos) {
+        each!(&mut self.carrier, transport => transport.begin(now));
+    }
+
     /// It would have handed over more, had there been room.
     #[inline]
     pub(crate) fn has_more(&self) -> bool {

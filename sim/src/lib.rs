@@ -48,4 +48,5 @@ pub mod time;
 pub mod topology;
 pub mod transport;
 pub mod trial;
+pub mod wire;
 pub mod work;

@@ -39,12 +39,6 @@ pub struct Packet {
 }
 
 impl Packet {
-    /// Bytes that it takes on a link.
-    #[must_use]
-    pub fn wire_bytes(&self) -> u32 {
-        FRAME_BYTES + self.head.len() as u32 + self.payload_bytes
-    }
-
     /// Takes the bytes, the path and the mark of another, which gets those of this one.
     pub(crate) fn exchange(&mut self, other: &mut Packet) {
         std::mem::swap(&mut self.head, &mut other.head);

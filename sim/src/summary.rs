@@ -97,6 +97,8 @@ pub struct Summary {
     pub payload_bytes: u64,
     /// Completion times in us.
     pub completion_us: Option<Percentiles>,
+    /// Times until the senders knew, in us: what uet-htsim calls completion.
+    pub acknowledged_us: Option<Percentiles>,
     /// Completion times over the least ones that the network allows.
     pub slowdown: Option<Percentiles>,
     /// Least mean of the completion times that the hosts' links allow, in us.
@@ -128,6 +130,7 @@ impl Summary {
         let flows = &results.flows;
         let us = |time: Picos| time as f64 / PS_PER_US;
         let completion = |flow: &FlowResult| us(flow.completion_ps());
+        let acknowledged = |flow: &FlowResult| us(flow.acknowledged - flow.began);
         let payload_bytes = flows.iter().map(|flow| flow.flow.bytes).sum();
         let arrived = flows.iter().map(|flow| flow.arrived).max().unwrap_or(0);
         let whole_us = us(arrived.saturating_sub(results.begin));
@@ -138,6 +141,7 @@ impl Summary {
             messages: flows.len(),
             payload_bytes,
             completion_us: Percentiles::of(flows.iter().map(completion)),
+            acknowledged_us: Percentiles::of(flows.iter().map(acknowledged)),
             slowdown: Percentiles::of(slowdown.map(|(flow, least)| completion(flow) / us(*least))),
             bound_mean_us: us(bound.mean_ps),
             whole_us,

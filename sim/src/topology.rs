@@ -7,6 +7,7 @@ use crate::link::{Jitter, LinkConfig, Red};
 use crate::packet::FRAME_BYTES;
 use crate::time::{Picos, from_ns, serialization_ps};
 use crate::transport::erd::ErdHost;
+use crate::wire::CHECKSUM_BYTES;
 use crate::work::Work;
 use erd_rd::cc::Scheme;
 use erd_rd::{Config, Endpoint, Nanos};
@@ -14,13 +15,11 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// Payload of a full segment, in bytes.
-pub const PAYLOAD_BYTES: u32 = 4096;
+pub const PAYLOAD_BYTES: u32 = crate::wire::PAYLOAD_BYTES;
 /// A full segment's datagram: the common header and the payload.
 pub const DATAGRAM_BYTES: u32 = erd_rd::Expected::HEAD_BYTES as u32 + PAYLOAD_BYTES;
 /// The same on a link.
 pub const SEGMENT_WIRE_BYTES: u32 = DATAGRAM_BYTES + FRAME_BYTES;
-/// What the engine keeps free in a datagram for a payload checksum.
-const CHECKSUM_BYTES: u32 = 4;
 /// Links of senders are this much faster than the bottleneck, so that queues build up there.
 const SENDER_LINK_TIMES: u64 = 4;
 

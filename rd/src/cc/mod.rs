@@ -228,6 +228,11 @@ pub trait Controller: Send {
     fn may_move(&self) -> bool {
         true
     }
+    /// Whether the engine sends as uet-htsim does: the packet that fills the window asks for an acknowledgement, in place of
+    /// one each quarter of it, and no repeated packet exceeds the window while others are in flight.
+    fn is_strict(&self) -> bool {
+        false
+    }
     /// Codepoint to send data with.
     fn ecn(&self) -> Ecn;
     /// State for observers.

@@ -31,7 +31,10 @@ pub static NSCC: SchemeTable<NsccOptions> = SchemeTable {
     name: "nscc",
     options: &rows::NSCC,
     start: NsccOptions::default,
-    ack_policy: |_| AckPolicy::PerPacket,
+    ack_policy: |options| match options.ack_packets.0 as u8 {
+        0 => AckPolicy::PerPacket,
+        packets => AckPolicy::Coalesced { packets },
+    },
     loss_detection: |options| match options.law.is_printed() {
         false => LossDetection::PathOrder,
         // By trims and timeouts alone, as far as the engine lets.

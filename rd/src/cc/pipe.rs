@@ -230,6 +230,13 @@ impl Pipe {
         moved
     }
 
+    /// Takes a round trip that is no sample of delay. It only counts if it is a new least one.
+    pub fn lower_base(&mut self, rtt_ns: f32) {
+        if rtt_ns < self.least_ns {
+            self.lower(rtt_ns);
+        }
+    }
+
     /// Takes a new least round trip.
     fn lower(&mut self, rtt: f32) {
         if self.flags & UNSEEN != 0 {

@@ -77,7 +77,7 @@ const SMARTT_PAPER: [Setting; 14] = [
     set("qa_share", 0.125, "III-E names the sign; the share as in uet-htsim, uec.cpp, _qa_gate"),
     set("qa_delay", 4.0, "III-E names the sign; the factor as in uet-htsim, _qa_threshold"),
     set("paths_by", 0.0, "III-A: REPS"),
-    set("ack_kib", 0.0, "III-G: each packet"),
+    set("ack_packets", 0.0, "III-G: each packet"),
 ];
 
 /// NSCC of uet-htsim; all in htsim/sim/uec.cpp, except the default of a command line.
@@ -95,7 +95,7 @@ const NSCC_HTSIM: [Setting; 14] = [
     set("qa_share", 0.125, "initNsccParams: _qa_gate is 3"),
     set("qa_delay", 4.0, "initNsccParams: _qa_threshold"),
     set("paths_by", 3.0, "datacenter/main_uec.cpp: load_balancing_algo"),
-    set("ack_kib", 16.0, "UecSink::_bytes_unacked_threshold"),
+    set("ack_packets", 4.0, "UecSink::_bytes_unacked_threshold: 16 KiB, of packets of 4150 bytes"),
 ];
 
 /// Headers in a packet (uec.h: _hdr_size): increases count packets without them.

@@ -327,6 +327,12 @@ impl Endpoint {
         self.core.ack_spacing_ns = spacing_ns;
     }
 
+    /// Begins congestion control anew towards each peer, as if its session had just been opened. A simulator measures from
+    /// then on.
+    pub fn renew_control(&mut self, now: Nanos) {
+        self.peers.iter_mut().for_each(|(_, peer)| peer.renew_control(&mut self.core, now));
+    }
+
     /// ICMP reported that the path to `name` carries datagrams of at most `datagram_bytes`. The engine tests that
     /// before it believes it.
     pub fn handle_path_told(&mut self, now: Nanos, name: SocketAddr, datagram_bytes: u16) {

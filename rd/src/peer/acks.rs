@@ -85,6 +85,8 @@ pub(super) struct Acks {
     unacked_packets: u32,
     /// Messages in the packet being taken: a lone one may soon be answered by another.
     messages_in_packet: u32,
+    /// [`Config::prompt_acks`]: something was asked for since all was there.
+    is_asked: bool,
     /// The packet being taken ended an eager message of several packets.
     ended_message: bool,
     /// The eager message that all unacknowledged packets are part of, by its send order if it comes in segments, and
@@ -201,7 +203,8 @@ impl Acks {
             }
             _ => None,
         };
-        let lone = due.filter(|_| self.is_lone(part_of)).map(|due| (part_of, due));
+        let waits = !pace.cfg.prompt_acks && self.is_lone(part_of);
+        let lone = due.filter(|_| waits).map(|due| (part_of, due));
         let stream = h.long || (self.messages_in_packet > 1 && !self.answers_to(taken, pace));
         let due = match self.policy {
             Some(AckPolicy::PerPacket) => {
@@ -214,7 +217,10 @@ impl Acks {
             }
             Some(AckPolicy::Coalesced { packets }) => {
                 let full = self.unacked_packets >= u32::from(packets);
-                Some(if full || (requested && h.long) { now } else { soon })
+                match pace.cfg.prompt_acks {
+                    true => (self.is_pressing(taken, requested) || full).then_some(now),
+                    false => Some(if full || (requested && h.long) { now } else { soon }),
+                }
             }
             Some(AckPolicy::NackOnly) | None if !requested => None,
             Some(AckPolicy::NackOnly) | None => Some(if stream { now } else { soon }),
@@ -230,6 +236,16 @@ impl Acks {
             }
             self.due_at = Some(self.due_at.map_or(due, |at| at.min(due)));
         }
+    }
+
+    /// True for the packets that [`Config::prompt_acks`] lets nothing wait for: the first one, a marked one, one that
+    /// asks, and then one that leaves no packet missing.
+    fn is_pressing(&mut self, taken: &Taken, requested: bool) -> bool {
+        self.is_asked |= requested;
+        let is_whole = self.is_asked && !self.received.has_holes();
+        self.is_asked &= !is_whole;
+        let is_first = self.recv_bytes == taken.wire_bytes;
+        is_first || taken.ce || requested || is_whole
     }
 
     /// Time (ns) of an unrequested acknowledgement of a stream: now, unless writing them costs this host too much time.
@@ -441,6 +457,26 @@ mod tests {
         acks.wrote(details);
         acks.check();
         assert_eq!((acks.take_due(Nanos::MAX), acks.state(1020).flags & ACK_ECHO), (None, 0));
+    }
+
+    /// PSN 1 is marked; three packets make an acknowledgement.
+    #[test]
+    fn prompt_acknowledgements_wait_for_nothing_but_packets() {
+        let cfg = Config { prompt_acks: true, ..config() };
+        let mut acks = Acks::new(Psn(0), AckPolicy::Coalesced { packets: 3 });
+        let mut is_due_after = |psn, flags| {
+            take(&mut acks, &cfg, 1000, psn, flags);
+            let due =
+                (acks.wake_at() == 1000 && acks.take_due(1000).is_some()).then(|| acks.state(1000));
+            due.map(|state| state.cum_psn)
+        };
+        assert_eq!(is_due_after(0, 0), Some(1), "the first");
+        assert_eq!(is_due_after(1, 0), Some(2), "a marked one");
+        assert_eq!([is_due_after(2, 0), is_due_after(3, 0)], [None, None]);
+        assert_eq!(is_due_after(4, 0), Some(5), "the third");
+        assert_eq!(is_due_after(6, FLAG_ACK_REQUEST), Some(5), "one that asks");
+        assert_eq!(is_due_after(5, 0), Some(7), "nothing is missing any more");
+        assert_eq!(is_due_after(7, 0), None, "no one asks");
     }
 
     #[test]

@@ -217,6 +217,14 @@ impl Peer {
         self.tx.steering.open(cc, terms.scheme.learns(), window_bytes);
     }
 
+    /// Begins congestion control anew, if there is any.
+    pub(crate) fn renew_control(&mut self, core: &mut Core, now: Nanos) {
+        if self.session.is_open() && !self.has_lane() {
+            let (seed, buffer_bytes) = (core.rng.next_u64(), self.tx.steering.buffer_bytes());
+            self.begin_control(core, now, seed, buffer_bytes);
+        }
+    }
+
     /// Takes a hello whose cookie is right.
     pub(crate) fn on_hello<H: Host>(
         &mut self,

@@ -59,6 +59,11 @@ impl Steering {
         self.buffer_bytes = buffer_bytes;
     }
 
+    /// Bytes that the receiver's buffer holds.
+    pub fn buffer_bytes(&self) -> u32 {
+        self.buffer_bytes
+    }
+
     /// Samples a round trip of the set-up.
     pub fn sample(&mut self, rtt_ns: Nanos) {
         self.rtt.sample(rtt_ns);
@@ -133,6 +138,16 @@ impl Steering {
         let packets = u64::from(psn_window) * u64::from(datagram_bytes);
         let window = self.window_bytes(datagram_bytes);
         window.min(u64::from(self.buffer_bytes)).min(packets) / 4
+    }
+
+    /// See [`Controller::is_strict`].
+    pub fn is_strict(&self) -> bool {
+        self.cc.as_ref().is_some_and(|cc| cc.is_strict())
+    }
+
+    /// Whether the next packet, of `datagram_bytes` at most, leaves no room in the window for one more.
+    pub fn is_filled_by_next(&self, flight: &Flight, datagram_bytes: u16) -> bool {
+        flight.bytes() + 2 * u64::from(datagram_bytes) >= self.window_bytes(datagram_bytes)
     }
 
     /// Path of the next burst, and whether it is a bad one that may have one packet (protocol.md

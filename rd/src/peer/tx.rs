@@ -57,7 +57,8 @@ impl Peer {
         let Some((place, entry)) = self.tx.flight.next_retry() else { return false };
         // All others wait for the lowest one. The SACK bitmap may end before those in flight, so nothing else would
         // ever make room.
-        let is_lowest = place == 0 && !self.tx.steering.is_paced(now);
+        let may_exceed = !self.tx.steering.is_strict() && !self.tx.steering.is_paced(now);
+        let is_lowest = place == 0 && may_exceed;
         if !is_lowest && !self.windows_take(now, u64::from(entry.bytes)) {
             if mutant(Mutant::DropsRetransmissionsAtAClosedWindow) {
                 self.tx.flight.take_retry();
@@ -258,6 +259,12 @@ impl Peer {
         let psn_window = self.tx.flight.psn_window();
         let most_bytes = self.tx.steering.request_bytes(psn_window, self.datagram_bytes);
         let request = self.tx.out.requests_ack(len.into(), most_bytes, last);
+        let request = match self.tx.steering.is_strict() {
+            true => {
+                last || self.tx.steering.is_filled_by_next(&self.tx.flight, self.datagram_bytes)
+            }
+            false => request,
+        };
         let awaited =
             last && t.eager && core.ops[t.op as usize].awaited && self.tx.out.queued() == 0;
         let flags = if request { FLAG_ACK_REQUEST } else { 0 };

@@ -9,6 +9,7 @@ use crate::ids::{HostId, LinkId, SwitchId};
 use crate::link::LinkConfig;
 use crate::packet::LEAST_WIRE_BYTES;
 use crate::time::Picos;
+use crate::wire::Wire;
 
 /// Most hosts and switches together: a node's number has so many bits in an event's key.
 pub const NODES_MAX: u32 = 1 << 24;
@@ -227,6 +228,7 @@ pub struct Blueprint {
     pfc: Option<Pfc>,
     rerouting: Option<Rerouting>,
     receivers: Option<Receivers>,
+    wire: Wire,
 }
 
 impl Blueprint {
@@ -310,6 +312,18 @@ impl Blueprint {
     #[must_use]
     pub fn is_told(&self) -> bool {
         self.switches.first().is_some_and(SwitchPlan::is_told)
+    }
+
+    /// Sets what packets cost on its links: as over Ethernet, unless told.
+    #[must_use]
+    pub fn with_wire(self, wire: Wire) -> Blueprint {
+        Blueprint { wire, ..self }
+    }
+
+    /// What packets cost on its links.
+    #[must_use]
+    pub fn wire(&self) -> Wire {
+        self.wire
     }
 
     /// How many hosts there are.

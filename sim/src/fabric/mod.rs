@@ -176,6 +176,12 @@ impl Fabric {
         self.shards[self.layout.shard(NodeId(host.0))].watch.as_deref()
     }
 
+    /// The work begins: congestion control forgets the greetings.
+    pub fn begin(&mut self) {
+        let now = self.now;
+        self.shards.iter_mut().flat_map(Shard::hosts_mut).for_each(|host| host.begin(now));
+    }
+
     /// Breaks or heals a link.
     pub fn set_health(&mut self, link: LinkId, health: Health) {
         let (shard, port) = self.layout.place_of(&self.plan, link);

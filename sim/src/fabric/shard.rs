@@ -16,6 +16,7 @@ use crate::packet::{Packet, PacketPool};
 use crate::queue::Queue;
 use crate::series::watch::Watch;
 use crate::time::{PS_PER_NS, Picos};
+use crate::wire::Wire;
 use crate::work::Trigger;
 use std::sync::Arc;
 
@@ -228,6 +229,10 @@ impl Shard {
         &self.hosts
     }
 
+    pub(super) fn hosts_mut(&mut self) -> &mut [SimHost] {
+        &mut self.hosts
+    }
+
     pub(super) fn host(&self, node: NodeId) -> &SimHost {
         &self.hosts[self.layout.host(node)]
     }
@@ -421,13 +426,16 @@ impl Shard {
     }
 
     /// Packets that a host may hand over now: what its link sends, and one that waits, so that the link is never idle
-    /// for want of the host.
+    /// for want of the host. uet-htsim's hosts write a packet when it is sent.
     fn room(&self, uplink: usize) -> usize {
         let port = &self.ports[uplink];
         match () {
             () if port.only_delays() => ROOM_MAX,
             () if port.has_queue() => 0,
-            () => 1 + usize::from(port.is_idle(self.now)),
+            () => {
+                usize::from(self.plan.wire() == Wire::Ethernet)
+                    + usize::from(port.is_idle(self.now))
+            }
         }
     }
 
@@ -436,13 +444,13 @@ impl Shard {
         let (uplink, at) = (self.layout.port(node, 0), self.layout.host(node));
         loop {
             let room = self.room(uplink);
-            let Shard { pool, leaving, hosts, watch, .. } = self;
+            let Shard { plan, pool, leaving, hosts, watch, .. } = self;
             let host = &mut hosts[at];
             host.step(self.now, room);
             for packet in host.leaving() {
                 packet.from = HostId(node.0);
                 let taken = pool.take(packet.from, packet.to);
-                leaving.push(Hop::of(taken, packet));
+                leaving.push(Hop::of(taken, packet, plan.wire()));
                 let kept = pool.get_mut(taken);
                 kept.exchange(packet);
                 if let Some(watch) = watch.as_mut().filter(|_| kept.payload_bytes > 0) {

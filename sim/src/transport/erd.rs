@@ -203,6 +203,10 @@ impl Transport for ErdHost {
         self.endpoint.send(now_ns, wr).is_ok()
     }
 
+    fn begin(&mut self, now: Picos) {
+        self.endpoint.renew_control(to_ns(now));
+    }
+
     fn receive(&mut self, _: Picos, packet: &mut Packet) {
         std::mem::swap(self.carriers.port.arrivals.next(), packet);
     }

@@ -85,6 +85,9 @@ pub trait Transport {
     /// Bytes that it may have in flight to another host; `None` without a window, or if it has not spoken to it.
     fn window_bytes(&self, to: HostId) -> Option<u64>;
 
+    /// The work begins after greetings: what they have taught its congestion control does not count.
+    fn begin(&mut self, now: Picos);
+
     /// Counters.
     fn stats(&self) -> TransportStats;
 

@@ -40,12 +40,10 @@ pub(super) struct PrintedNscc {
     /// Increases that the next adjustment applies, times the window: in bytes squared.
     increase: f32,
     average_ns: f32,
-    /// Bytes received since the window of QuickAdapt began, since increases were applied, since QuickAdapt fired, and
-    /// since the latest acknowledgement that counted.
+    /// Bytes received since the window of QuickAdapt began, since increases were applied, and since QuickAdapt fired.
     achieved_bytes: f32,
     received_bytes: f32,
     ignored_bytes: f32,
-    pending_bytes: f32,
     /// Bytes in flight when QuickAdapt fired.
     to_ignore_bytes: f32,
     /// Bytes in a row without congestion, and whether fast increase is on.
@@ -77,7 +75,6 @@ impl PrintedNscc {
             achieved_bytes: 0.0,
             received_bytes: 0.0,
             ignored_bytes: 0.0,
-            pending_bytes: 0.0,
             to_ignore_bytes: 0.0,
             empty_bytes: 0.0,
             is_fast: false,
@@ -326,6 +323,8 @@ impl PrintedNscc {
                 }
             }
             Law::Htsim => {
+                // processNack: update_base_rtt_on_nack.
+                self.pipe.lower_base(short_f32(loss.now.saturating_sub(loss.sent_at)));
                 self.average(self.network_ns());
                 let wanted = self.wants_adapt(0.0);
                 if self.is_ignoring() || self.quick_adapt(loss.now, wanted, in_flight_bytes) {
@@ -344,12 +343,7 @@ impl Controller for PrintedNscc {
     fn on_ack(&mut self, ack: &AckSample) {
         self.pipe.on_ack(ack);
         let marked = ack.ce_bytes > 0;
-        self.pending_bytes += short_f32(ack.acked_bytes);
-        let waits = self.pending_bytes < self.options.ack_kib.0 * 1024.0;
-        if waits && !marked && ack.in_flight_bytes > 0 {
-            return;
-        }
-        let bytes = core::mem::take(&mut self.pending_bytes);
+        let bytes = short_f32(ack.acked_bytes);
         self.achieved_bytes += bytes;
         self.received_bytes += bytes;
         self.ignored_bytes += bytes;
@@ -394,6 +388,11 @@ impl Controller for PrintedNscc {
 
     fn may_move(&self) -> bool {
         false
+    }
+
+    /// uet-htsim's sendNewPacket and can_send_NSCC.
+    fn is_strict(&self) -> bool {
+        self.law == Law::Htsim
     }
 
     fn ecn(&self) -> Ecn {

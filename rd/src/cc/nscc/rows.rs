@@ -1,8 +1,8 @@
 //! The options of NSCC and SMaRTT, and the differences of the two tables.
 
 use crate::cc::options::{
-    Bdps, Choice, Factor, Field, Kib, OptionRow, ScaledPackets, Share, TargetDelays, TypicalRtts,
-    row,
+    Bdps, Choice, Factor, Field, OptionRow, Packets, ScaledPackets, Share, TargetDelays,
+    TypicalRtts, row,
 };
 
 /// Choice between the schemes, where they differ by more than a number.
@@ -43,8 +43,8 @@ pub struct NsccOptions {
     pub qa_delay: TargetDelays,
     /// 0 REPS, 1 oblivious, 2 ECN bitmap, 3 mixed.
     pub paths_by: Choice,
-    /// Only with a printed `law`: bytes that one acknowledgement stands for.
-    pub ack_kib: Kib,
+    /// Packets that one acknowledgement stands for; 0 for a record of each.
+    pub ack_packets: Packets,
     /// 0 the product's, 1 the paper's as printed, 2 uet-htsim's.
     pub law: Choice,
 }
@@ -94,7 +94,7 @@ const fn rows(d: DifferingOptions) -> [OptionRow<NsccOptions>; 14] {
         row("qa_share", F::Share(|o| &mut o.qa_share), 0.125, [0.0, 1.0], "htsim"),
         row("qa_delay", F::TargetDelays(|o| &mut o.qa_delay), 4.0, [1.0, 100.0], "htsim"),
         row("paths_by", F::Choice(|o| &mut o.paths_by), 0.0, [0.0, 3.0], "docs: REPS"),
-        row("ack_kib", F::Kib(|o| &mut o.ack_kib), 0.0, [0.0, 1024.0], "docs: Profiles"),
+        row("ack_packets", F::Packets(|o| &mut o.ack_packets), 0.0, [0.0, 255.0], "docs: Profiles"),
         row("law", F::Choice(|o| &mut o.law), 0.0, [0.0, 2.0], "docs: Profiles"),
     ]
 }

@@ -2,6 +2,7 @@
 
 use super::common::delay;
 use crate::link::{LinkConfig, Red};
+use crate::wire::Wire;
 use serde::Deserialize;
 
 /// Bytes a second of one Gb/s.
@@ -56,6 +57,29 @@ pub enum Size {
     Bytes(u64),
     /// So many times the bandwidth-delay product.
     Bdp(f64),
+}
+
+impl Wire {
+    /// What is said of links by nothing but the form of packets: uet-htsim's main_uec.cpp gives all of them a queue of a
+    /// BDP, marks between 20 and 80 % of it, all in whole packets, and lets full ones trim. There a queue holds the packet
+    /// being sent, too, and marks it when it has been sent, by what has come until then: at full load one packet more.
+    pub(super) fn links(self, bdp_bytes: f64) -> LinkFile {
+        if self == Wire::Ethernet {
+            return LinkFile::default();
+        }
+        let full_bytes = f64::from(self.full_bytes());
+        let packets = (bdp_bytes / full_bytes).ceil();
+        let part = |share: f64| {
+            Size::Bytes((((packets * share).ceil() - 1.0) * full_bytes).max(0.0) as u64)
+        };
+        LinkFile {
+            queue: Some(part(1.0)),
+            red: Some(RedFile { min: part(0.2), max: part(0.8), most: all() }),
+            trimming: Some(true),
+            control_first: Some(true),
+            ..LinkFile::default()
+        }
+    }
 }
 
 impl Size {

@@ -65,6 +65,7 @@ use crate::patterns::HostLink;
 use crate::schemes;
 use crate::time::Picos;
 use crate::transport::Protocol;
+use crate::wire::Wire;
 use crate::work::Work;
 use common::{Source, time, yes};
 use erd_rd::cc::options::OptionInfo;
@@ -90,6 +91,9 @@ pub struct ScenarioFile {
     pub limit_ms: Spanned<f64>,
     /// The network.
     pub topology: Topology,
+    /// What packets cost on its links, and how long queues are where nothing is said.
+    #[serde(default)]
+    pub wire: Wire,
     /// What its links are like, unless the topology says otherwise.
     #[serde(default)]
     pub links: LinkFile,
@@ -245,7 +249,8 @@ impl ScenarioFile {
             let what = "expected limit_ms of more than 0 and at most 1000000000";
             return Err(self.source.error(&self.limit_ms, what));
         };
-        let network = self.topology.build(&self.source, &self.links, self.seed, dir)?;
+        let links = (&self.links, self.wire);
+        let network = self.topology.build(&self.source, links, self.seed, dir)?;
         let (work, dead) = work::build(&self.source, &self.work, &network, dir, self.seed)?;
         let mut failures = failures::build(&self.source, &self.failures, &network)?;
         let health = Health::Dead;

@@ -12,7 +12,7 @@ use crate::ids::LinkId;
 use crate::patterns::{HostLink, Site};
 use crate::read::topo::{QueueSettings, Topo};
 use crate::read::{HOSTS_MAX, ReadError, text_of};
-use crate::topology::{PAYLOAD_BYTES, SEGMENT_WIRE_BYTES};
+use crate::wire::Wire;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use toml::Spanned;
@@ -88,8 +88,8 @@ fn one() -> u32 {
     1
 }
 
-/// Builds a network; queues are empty without a BDP.
-type Build<'a> = dyn Fn(Option<f64>) -> Result<Built, ReadError> + 'a;
+/// Builds a network whose links are like this; queues are empty without a BDP.
+type Build<'a> = dyn Fn(&LinkFile, Option<f64>) -> Result<Built, ReadError> + 'a;
 
 /// A network, and the tree that it is, if it is one.
 type Built = (Blueprint, Option<Clos>);
@@ -117,10 +117,11 @@ impl Network {
         let hosts = self.plan.hosts();
         let uplink = &self.plan.links()[self.plan.links_of(NodeId(0)).start as usize].config;
         let tiers = self.clos.as_ref().map_or(&[][..], |clos| &clos.tiers);
+        let wire = self.plan.wire();
         let link = HostLink {
             bytes_per_s: uplink.bytes_per_s.unwrap_or(0),
-            payload_bytes: PAYLOAD_BYTES,
-            overhead_bytes: SEGMENT_WIRE_BYTES - PAYLOAD_BYTES,
+            payload_bytes: wire.payload_bytes(),
+            overhead_bytes: wire.full_bytes() - wire.payload_bytes(),
         };
         Site {
             hosts,
@@ -150,36 +151,38 @@ impl Topology {
     pub(super) fn build(
         &self,
         source: &Source,
-        links: &LinkFile,
+        (links, wire): (&LinkFile, Wire),
         seed: u64,
         dir: &Path,
     ) -> Result<Network, ReadError> {
         let mut rack_hosts = None;
         let mut names = None;
         let build: Box<Build<'_>> = match self {
-            Topology::Tree(tree) => Box::new(|bdp| tree.build(source, links, seed, bdp)),
+            Topology::Tree(tree) => Box::new(|links, bdp| tree.build(source, links, seed, bdp)),
             Topology::Topo(file) => {
                 let topo = file.read(source, links, dir)?;
-                Box::new(move |bdp| file.build(&topo, source, links, seed, bdp))
+                Box::new(move |links: &LinkFile, bdp| file.build(&topo, source, links, seed, bdp))
             }
             Topology::Graph(file) => {
                 let graph = Graph::new(file, source)?;
                 names = Some(Names::Table(graph.names()));
-                Box::new(move |bdp| Ok((graph.build(source, links, seed, bdp)?, None)))
+                Box::new(move |links, bdp| Ok((graph.build(source, links, seed, bdp)?, None)))
             }
             Topology::Dragonfly(file) => {
                 rack_hosts = Some(*file.hosts.get_ref());
-                Box::new(|bdp| Ok((file.build(source, links, seed, bdp)?, None)))
+                Box::new(|links, bdp| Ok((file.build(source, links, seed, bdp)?, None)))
             }
             Topology::Rail(file) => {
                 rack_hosts = Some(*file.gpus.get_ref());
                 names = Some(file.names());
-                Box::new(|bdp| Ok((file.build(source, links, seed, bdp)?, None)))
+                Box::new(|links, bdp| Ok((file.build(source, links, seed, bdp)?, None)))
             }
         };
         // Delays alone give the BDP, that gives the queues.
-        let bdp_bytes = bdp_bytes(&build(None)?.0);
-        let (plan, clos) = build(Some(bdp_bytes))?;
+        let bdp_bytes = bdp_bytes(&build(links, None)?.0.with_wire(wire));
+        let links = links.or(&wire.links(bdp_bytes));
+        let (plan, clos) = build(&links, Some(bdp_bytes))?;
+        let plan = plan.with_wire(wire);
         let names = names.unwrap_or_else(|| Names::numbers(&plan));
         Ok(Network { plan, clos, bdp_bytes, names, rack_hosts })
     }

@@ -33,7 +33,7 @@ fn paper() -> PrintedNscc {
 fn htsim() -> PrintedNscc {
     PrintedNscc {
         options: Arc::new(NsccOptions {
-            ack_kib: Default::default(),
+            ack_packets: Default::default(),
             ..*flow(&NSCC, "htsim", true).options
         }),
         ..flow(&NSCC, "htsim", true)
@@ -76,6 +76,15 @@ fn both_begin_at_the_greatest_window() {
     assert_near(paper().cwnd, 225_000.0);
     assert_near(htsim().cwnd, 225_000.0);
     assert!(!paper().may_move() && paper().pace_bytes_per_s().is_none());
+}
+
+/// processNack: update_base_rtt_on_nack.
+#[test]
+fn a_trimmed_packet_lowers_htsims_base_alone() {
+    for (mut flow, base_ns) in [(htsim(), 9_000.0), (paper(), RTT as f32)] {
+        flow.on_loss(&Loss { sent_at: 1_000, ..trim(10_000, 4160) });
+        assert_near(flow.base_ns(), base_ns);
+    }
 }
 
 #[test]
