@@ -552,7 +552,7 @@ fn congestion_control_begins_anew_on_demand() {
     nodes[0].engine.renew_control(now);
     let known: Vec<FlowParams> = notes.lock().unwrap().clone();
     assert_eq!((known.len(), known[2].now), (3, now));
-    post_send_at(&mut nodes[0], now, 2, to, 100_000);
+    post_send_at(&mut nodes[0], now, 2, to, 8);
     run(&mut nodes, &mut now, SECOND);
     assert_eq!(nodes[0].memory.sent, [(1, Ok(())), (2, Ok(()))]);
 }

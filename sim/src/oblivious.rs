@@ -95,6 +95,10 @@ impl Controller for Flow {
         false
     }
 
+    fn is_strict(&self) -> bool {
+        self.controller.is_strict()
+    }
+
     fn ecn(&self) -> Ecn {
         self.controller.ecn()
     }

@@ -56,6 +56,7 @@ ROWS = [
     Row("permutation, 1024", PERM_1024, "fat_tree_1024.topo"),
     Row("permutation, 1024, leaf-spine 4:1", PERM_1024, "leaf_spine_1024_oversub.topo"),
     Row("one path: permutation, 16", "perm_16n_16c_2MB.cm", paths=1),
+    Row("one path: permutation, 32, leaf-spine 4:1", "perm_32n_32c_2MB.cm", "leaf_spine_tiny.topo", 1),
     Row("one path: permutation, 128, 1:1", "perm_128n_128c_2MB.cm", "fat_tree_128_1os.topo", 1),
 ]
 

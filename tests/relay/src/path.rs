@@ -9,6 +9,7 @@ use erd_sim::link::{Health, LinkConfig, LinkCounters};
 use erd_sim::meter::DepthMeter;
 use erd_sim::packet::{PacketId, PacketPool};
 use erd_sim::time::Picos;
+use erd_sim::wire::Wire;
 
 /// See the module.
 #[derive(Debug)]
@@ -61,7 +62,7 @@ impl Path {
 
     /// A packet has come.
     pub fn offer(&mut self, now: Picos, id: PacketId, pool: &mut PacketPool) {
-        let hop = Hop::of(id, pool.get(id));
+        let hop = Hop::of(id, pool.get(id), Wire::Ethernet);
         if self.line.offer(now, hop, pool) && self.line.is_idle() {
             self.sent_at = self.line.start(now);
         }

@@ -2,6 +2,7 @@
 //! BDP is 150,000 bytes and every scale 1; packets of 4096 bytes in the paper's, 4160 with 64 of headers in htsim's.
 
 use super::*;
+use crate::cc::AckPolicy;
 use crate::cc::nscc::{NSCC, SMARTT};
 use crate::cc::scheme::SchemeTable;
 use crate::cc::schemes::by_profile;
@@ -31,13 +32,7 @@ fn paper() -> PrintedNscc {
 }
 
 fn htsim() -> PrintedNscc {
-    PrintedNscc {
-        options: Arc::new(NsccOptions {
-            ack_packets: Default::default(),
-            ..*flow(&NSCC, "htsim", true).options
-        }),
-        ..flow(&NSCC, "htsim", true)
-    }
+    flow(&NSCC, "htsim", true)
 }
 
 /// An acknowledgement of one packet with a queueing delay of `delay_ns`.
@@ -201,35 +196,29 @@ fn htsims_average_and_decrease_are_on_delays() {
 #[test]
 fn htsims_quick_adapt_ignores_marked_acknowledgements_alone() {
     let mut flow = htsim();
-    feed(&mut flow, 1, 0, true);
-    flow.on_loss(&trim(2, 4160));
+    feed(&mut flow, RTT + 1, 0, true);
+    flow.on_loss(&trim(RTT + 2, 4160));
     assert_near(flow.cwnd, 225_000.0 - 4_160.0);
     // Its window is 21 us long. One packet came, which is less than an eighth of 225,000.
-    feed(&mut flow, 21_002, 20_000, true);
+    feed(&mut flow, RTT + 21_002, 20_000, true);
     assert_near(flow.cwnd, 4_160.0);
     assert_near(flow.to_ignore_bytes, 100_000.0);
-    flow.on_loss(&trim(21_003, 4160));
+    flow.on_loss(&trim(RTT + 21_003, 4160));
     assert_near(flow.cwnd, 4_160.0);
     // An unmarked one counts, ignored bytes or not.
-    flow.adjusted_at = 21_000;
-    feed(&mut flow, 21_004, 9_000, false);
+    flow.adjusted_at = RTT + 21_000;
+    feed(&mut flow, RTT + 21_004, 9_000, false);
     assert_near(flow.increase, 4_160.0 * 20_480.0);
-    feed(&mut flow, 21_005, 9_000, true);
+    feed(&mut flow, RTT + 21_005, 9_000, true);
     assert_near(flow.increase, 0.0);
 }
 
 #[test]
-fn htsims_acknowledgements_stand_for_16_kib_unless_one_is_marked() {
-    let mut flow = flow(&NSCC, "htsim", true);
-    for n in 1..=3 {
-        feed(&mut flow, n, 20_000, false);
-        assert_near(flow.achieved_bytes, 0.0);
-    }
-    feed(&mut flow, 4, 20_000, false);
-    assert!(flow.window_end.is_some());
-    assert_near(flow.received_bytes, 4.0 * 4_160.0);
-    feed(&mut flow, 5, 20_000, true);
-    assert_near(flow.received_bytes, 5.0 * 4_160.0);
+fn htsims_acknowledgements_stand_for_4_packets_and_the_papers_for_one() {
+    let policy = |profile| by_profile("nscc", profile).unwrap().ack_policy();
+    assert_eq!(policy("htsim"), AckPolicy::Coalesced { packets: 4 });
+    assert_eq!([policy("paper"), policy("product")], [AckPolicy::PerPacket; 2]);
+    assert!(htsim().is_strict() && !paper().is_strict());
 }
 
 #[test]
