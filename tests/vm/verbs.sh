@@ -48,7 +48,7 @@ program() {
 
 verbs_left="$LEFT FI_ERD_PORT=verbs" verbs_right="$RIGHT FI_ERD_PORT=verbs"
 
-tcpdump -i v0 -U -s 0 -w "$OUT/capture.pcap" -c 800 udp > /dev/null 2>&1 &
+tcpdump -i v0 -U -s 0 -w "$OUT/capture.pcap" -c 5000 udp > /dev/null 2>&1 &
 sleep 1
 # The first case asks who the neighbour is, which a slow machine takes long for: UDP carries its first messages.
 pingpong small "$verbs_left" "$verbs_right" -m tagged -S 64 -I 1000
