@@ -78,7 +78,7 @@ impl Args {
         LinkConfig {
             bytes_per_s: Some(self.mbps * 125_000),
             buffer_bytes: self.buffer_bytes,
-            red: red.map(|(min_bytes, max_bytes)| Red { min_bytes, max_bytes }),
+            red: red.map(|(min_bytes, max_bytes)| Red::linear(min_bytes, max_bytes)),
             jitter: (self.jitter_us > 0).then_some(jitter),
             depth_unit_bytes: Some(1),
             ..LinkConfig::delay(us(self.delay_us))
