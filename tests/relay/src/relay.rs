@@ -202,7 +202,7 @@ mod tests {
     const PACKET_BYTES: usize = 4200;
 
     fn link() -> LinkConfig {
-        let red = Some(Red { min_bytes: 10_000, max_bytes: 20_000 });
+        let red = Some(Red::linear(10_000, 20_000));
         LinkConfig {
             bytes_per_s: Some(1_000_000),
             buffer_bytes: 100_000,
