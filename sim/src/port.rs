@@ -137,22 +137,28 @@ impl Port for SimPort {
 
     unsafe fn send(&mut self, bursts: &[Burst<'_>]) -> SendReport {
         for burst in bursts {
-            assert!(burst.total_bytes <= burst.segment_bytes, "the burst limit is one datagram");
             let Some(to) = host_of(burst.dst.addr()) else { continue };
-            let packet = self.leaving.next();
-            packet.to = to;
-            (packet.path, packet.ecn, packet.payload_bytes) = (burst.path, burst.ecn, 0);
-            packet.head.clear();
-            for (place, part) in burst.iov.iter().enumerate() {
-                let is_payload = std::ptr::eq(part.iov_base.cast(), ZEROS.as_ptr());
-                if is_payload && place + 1 == burst.iov.len() {
-                    packet.payload_bytes = part.iov_len as u32;
-                    continue;
+            let mut parts = burst.iov;
+            // A burst has several datagrams once the engine has found that the path carries shorter ones alone.
+            while !parts.is_empty() {
+                let lens = parts.iter().map(|part| part.iov_len);
+                let (datagram, rest) = parts.split_at(first_datagram(lens, burst.segment_bytes));
+                parts = rest;
+                let packet = self.leaving.next();
+                packet.to = to;
+                (packet.path, packet.ecn, packet.payload_bytes) = (burst.path, burst.ecn, 0);
+                packet.head.clear();
+                for (place, part) in datagram.iter().enumerate() {
+                    let is_payload = std::ptr::eq(part.iov_base.cast(), ZEROS.as_ptr());
+                    if is_payload && place + 1 == datagram.len() {
+                        packet.payload_bytes = part.iov_len as u32;
+                        continue;
+                    }
+                    // SAFETY: the caller vouches for the part.
+                    let bytes =
+                        unsafe { std::slice::from_raw_parts(part.iov_base.cast(), part.iov_len) };
+                    packet.head.extend_from_slice(bytes);
                 }
-                // SAFETY: the caller vouches for the part.
-                let bytes =
-                    unsafe { std::slice::from_raw_parts(part.iov_base.cast(), part.iov_len) };
-                packet.head.extend_from_slice(bytes);
             }
         }
         self.room -= bursts.len();
@@ -162,6 +168,18 @@ impl Port for SimPort {
     fn drain_errors(&mut self, _: impl FnMut(SocketAddr, NetError)) {}
 
     fn each_fd(&self, _: &mut dyn FnMut(BorrowedFd<'_>)) {}
+}
+
+/// How many of a burst's parts, told by their lengths, are its first datagram.
+fn first_datagram(lens: impl ExactSizeIterator<Item = usize>, segment_bytes: u32) -> usize {
+    let (mut bytes, all) = (0, lens.len());
+    for (at, len) in lens.enumerate() {
+        bytes += len;
+        if bytes >= segment_bytes as usize {
+            return at + 1;
+        }
+    }
+    all
 }
 
 /// Simulated hosts have no information path.

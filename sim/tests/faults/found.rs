@@ -55,3 +55,33 @@ failures = [{{ link = [\"h0\", \"s0\"], both_ways = false, at_us = 0, health = \
     ));
     assert!(judge::run(&drawn, 1).1.is_err());
 }
+
+/// On a link that loses nine packets of ten, an engine looks for the size that passes. Its bursts then had several
+/// datagrams, and the simulated port stopped the program.
+#[test]
+fn bursts_of_short_datagrams_are_sent() {
+    let drawn = Drawn(
+        "\
+seed = 21321
+limit_ms = 20000
+links = { rate_gbps = 10, delay_ns = 208.25 }
+engines = { scheme = \"plb\", rto_min_us = 1000 }
+failures = [
+  { link = [\"s0\", \"h1\"], at_us = 0, health = \"dead\" },
+  { link = [\"h0\", \"s0\"], both_ways = false, at_us = 191.074, health = { lossy = 0.9077 } },
+]
+[[work]]
+pattern = { pattern = \"permutation\", message_bytes = 3, start_spread_ns = 100000 }
+[[work]]
+flows = [
+  { from = 2, to = 0, bytes = 7, start_us = 19.485 },
+  { from = 0, to = 2, bytes = 168132, start_us = 259.565 },
+]
+[topology.tree]
+tiers = [{ children = 3 }]
+"
+        .to_owned(),
+    );
+    // The dead link cuts a host off, so that the run ends with an error.
+    assert!(judge::run(&drawn, 1).1.is_err());
+}

@@ -206,19 +206,30 @@ fn due(
         };
         dead[link] = *health == Health::Dead && (*at == 0 || dead[link]);
     }
-    // Share of the path numbers whose way has no link of these.
-    let share = |from: HostId, to: HostId, bad: &dyn Fn(LinkId) -> bool| {
-        let ways = (0..paths).map(|path| plan.way(&Hop { path, ..Hop::probe(from, to, 100) }));
-        ways.filter(|way| !way.iter().any(|link| bad(*link))).count() as f64 / f64::from(paths)
+    // Share of the path numbers whose ways there and back have no link of these: an acknowledgement goes out on the path of
+    // what it acknowledges.
+    let share = |flow: &Flow, bad: &dyn Fn(LinkId) -> bool| {
+        let works = |path: u16, from: HostId, to: HostId| {
+            let way = plan.way(&Hop { path, ..Hop::probe(from, to, 100) });
+            !way.iter().any(|link| bad(*link))
+        };
+        let both =
+            |path: &u16| works(*path, flow.from, flow.to) && works(*path, flow.to, flow.from);
+        (0..paths).filter(both).count() as f64 / f64::from(paths)
     };
     let mut due = Due::Arrives;
     for flow in flows {
-        let both = [(flow.from, flow.to), (flow.to, flow.from)];
-        if both.iter().any(|(from, to)| share(*from, *to, &|link| dead[link.0 as usize]) == 0.0) {
+        let always_dead = |link: LinkId| dead[link.0 as usize];
+        let hosts = [flow.from, flow.to].map(|host| NodeId(host.0));
+        // A host's only link: no path avoids it.
+        let cut_off = (0..)
+            .zip(plan.links())
+            .any(|(at, link)| dead[at] && (hosts.contains(&link.from) || hosts.contains(&link.to)));
+        if cut_off {
             return Due::Fails;
         }
-        let good = |link: LinkId| !works[link.0 as usize];
-        if both.iter().any(|(from, to)| share(*from, *to, &good) < good_share) {
+        let fails = |link: LinkId| !works[link.0 as usize];
+        if share(flow, &always_dead) == 0.0 || share(flow, &fails) < good_share {
             due = Due::Either;
         }
     }
