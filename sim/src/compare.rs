@@ -7,11 +7,10 @@ use crate::patterns::bound::Bound;
 use crate::read::ReadError;
 use crate::read::scenario::{Prepared, ScenarioFile};
 use crate::report::{Group, Run};
-use crate::schemes::{self, NameError};
+use crate::schemes::NameError;
 use crate::series::sampler::Sampler;
 use erd_rd::config::PATHS_MAX;
 use std::path::Path;
-use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -80,9 +79,8 @@ impl Source<'_> {
         file.seed = case.seed.unwrap_or(file.seed);
         let mut prepared = file.prepare(self.dir)?;
         let engines = &mut prepared.engines;
-        if let Some(name) = case.scheme.clone() {
-            schemes::named(&name)?;
-            engines.scheme = Rc::new(move || schemes::by_name(&name).expect("built once before"));
+        if let Some(name) = &case.scheme {
+            engines.choose(name)?;
         }
         if let Some(paths) = case.paths {
             if !(1..=PATHS_MAX).contains(&paths) {

@@ -7,14 +7,18 @@ use crate::host::SimHost;
 use crate::ids::{HostId, LinkId, name_of};
 use crate::link::{Health, LinkCounters, NodeCounters};
 use crate::scenario::SchemeMaker;
+use crate::schemes::{self, NameError};
 use crate::time::{PS_PER_S, Picos, from_ns, serialization_ps, to_ns};
+use crate::transport::eqds::EqdsHost;
 use crate::transport::erd::ErdHost;
+use crate::transport::roce::RoceHost;
 use crate::transport::{Protocol, Repeats};
 use crate::wire::{CHECKSUM_BYTES, Wire};
 use crate::work::{Flow, Work};
 use erd_rd::cc::LEARNING_SAMPLES;
 use erd_rd::config::CREDIT_MAX;
 use erd_rd::{Config, Endpoint, Nanos};
+use std::rc::Rc;
 use std::sync::Arc;
 
 /// Time between two greetings of one host, and from the last one to the beginning.
@@ -243,11 +247,14 @@ impl Experiment {
         let Experiment { plan, mut work, engines, seed, threads } = self;
         let has_learned = engines.begin == Begin::Learned && (engines.scheme)().learns();
         let begin_ps = match engines.begin {
+            // The baselines' connections are open.
+            _ if engines.protocol != Protocol::Erd => 0,
             Begin::Cold => 0,
             Begin::Learned if has_learned => learn_first(&plan, &mut work),
             Begin::Warm | Begin::Learned => work.greet_first(1, GREETING_PS, AFTER_GREETINGS_PS),
         };
-        let base_rtt_ns = if engines.base_known { longest_rtt_ns(&plan) } else { 0 };
+        let rtt_ns = longest_rtt_ns(&plan);
+        let base_rtt_ns = if engines.base_known { rtt_ns } else { 0 };
         let triggers = work.take_triggers();
         let threads = if triggers.is_empty() { threads } else { 1 };
         let mut tasks = work.into_hosts().0.into_iter();
@@ -257,10 +264,16 @@ impl Experiment {
             let rate = uplink.config.bytes_per_s.unwrap_or(0);
             let network = Known { base_rtt_ns, rate, wire: links.wire() };
             let tasks = tasks.next().unwrap_or_default();
-            match engines.protocol {
+            match &engines.protocol {
                 Protocol::Erd => {
                     let endpoint = engines.endpoint(id, network, seed);
                     ErdHost::new(id, endpoint, tasks).into()
+                }
+                Protocol::Eqds(settings) => {
+                    EqdsHost::new(id, settings.clone(), (rate, rtt_ns), seed, tasks).into()
+                }
+                Protocol::Roce(settings) => {
+                    RoceHost::new(id, settings.clone(), rate, seed, tasks).into()
                 }
             }
         });
@@ -282,6 +295,23 @@ struct Known {
 }
 
 impl Engines {
+    /// Chooses what the hosts speak by the name of a scheme or of another transport, with settings of it that are not
+    /// changed.
+    ///
+    /// # Errors
+    /// There is none of this name.
+    pub fn choose(&mut self, name: &str) -> Result<(), NameError> {
+        if let Some(protocol) = Protocol::by_name(name) {
+            self.protocol = protocol;
+            return Ok(());
+        }
+        schemes::named(name)?;
+        let name = name.to_owned();
+        self.protocol = Protocol::Erd;
+        self.scheme = Rc::new(move || schemes::by_name(&name).expect("built once before"));
+        Ok(())
+    }
+
     fn endpoint(&self, host: HostId, network: Known, seed: u64) -> Endpoint {
         let Known { base_rtt_ns, rate, wire } = network;
         // The simulated network changes no bytes, so checksums would find nothing.

@@ -32,11 +32,12 @@ impl Hop {
     /// What is to be known of a packet.
     #[must_use]
     pub fn of(id: PacketId, packet: &Packet, wire: Wire) -> Hop {
+        let head_bytes = packet.header.wire_bytes() + packet.head.len() as u32;
         Hop {
             packet: id,
             from: packet.from,
             to: packet.to,
-            wire_bytes: wire.bytes(packet.head.len() as u32, packet.payload_bytes),
+            wire_bytes: wire.bytes(head_bytes, packet.payload_bytes),
             payload_bytes: packet.payload_bytes as u16,
             path: packet.path,
             ingress: 0,

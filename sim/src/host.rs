@@ -5,14 +5,22 @@ use crate::packet::Packet;
 use crate::tasks::Times;
 use crate::time::Picos;
 use crate::transport::agenda::Agenda;
+use crate::transport::eqds::EqdsHost;
 use crate::transport::erd::ErdHost;
+use crate::transport::roce::RoceHost;
 use crate::transport::{Transport, TransportStats};
 use crate::work::{Task, TaskId, TriggerId};
 use erd_rd::Endpoint;
 
 /// A host's transport. A call of it costs a branch that always goes the same way.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "all hosts of a network have the same, and the engine's stay side by side"
+)]
 enum Carrier {
     Erd(ErdHost),
+    Roce(Box<RoceHost>),
+    Eqds(Box<EqdsHost>),
 }
 
 /// Does the same with each kind of transport.
@@ -20,6 +28,8 @@ macro_rules! each {
     ($carrier:expr, $transport:ident => $what:expr) => {
         match $carrier {
             Carrier::Erd($transport) => $what,
+            Carrier::Roce($transport) => $what,
+            Carrier::Eqds($transport) => $what,
         }
     };
 }
@@ -37,12 +47,25 @@ impl From<ErdHost> for SimHost {
     }
 }
 
+impl From<RoceHost> for SimHost {
+    fn from(host: RoceHost) -> SimHost {
+        SimHost { carrier: Carrier::Roce(Box::new(host)), wake_at: Picos::MAX }
+    }
+}
+
+impl From<EqdsHost> for SimHost {
+    fn from(host: EqdsHost) -> SimHost {
+        SimHost { carrier: Carrier::Eqds(Box::new(host)), wake_at: Picos::MAX }
+    }
+}
+
 impl SimHost {
     /// Its engine, if it speaks erd.
     #[must_use]
     pub fn endpoint(&self) -> Option<&Endpoint> {
         match &self.carrier {
             Carrier::Erd(host) => Some(host.endpoint()),
+            Carrier::Roce(_) | Carrier::Eqds(_) => None,
         }
     }
 

@@ -20,6 +20,7 @@ pub mod critical;
 mod days;
 pub mod experiment;
 pub mod fabric;
+pub mod header;
 pub mod hop;
 pub mod host;
 pub mod ids;

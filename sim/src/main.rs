@@ -203,7 +203,6 @@ fn speed_tree(args: &SpeedArgs) -> Clos {
 }
 
 fn speed(args: &SpeedArgs) -> anyhow::Result<()> {
-    known(&args.scheme)?;
     ensure!(
         args.pod >= 8 && args.pod.is_multiple_of(8),
         "--pod is a multiple of 8, not {}",
@@ -219,15 +218,16 @@ fn speed(args: &SpeedArgs) -> anyhow::Result<()> {
             work.message(HostId(from), HostId(to), args.bytes);
         }
     }
-    let engines = Engines {
+    let mut engines = Engines {
         protocol: Protocol::Erd,
-        scheme: with_settings(&args.scheme, &[])?,
+        scheme: with_settings("nscc", &[])?,
         paths: 64,
         rto_min_ns: 100_000,
         base_known: true,
         trimming: false,
         begin: if args.cold { Begin::Cold } else { Begin::Warm },
     };
+    engines.choose(&args.scheme)?;
     let began = Instant::now();
     let experiment =
         Experiment { plan: Arc::new(plan), work, engines, seed: args.seed, threads: args.threads };

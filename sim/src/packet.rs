@@ -1,5 +1,6 @@
 //! Packets, and the store that holds those under way.
 
+use crate::header::Header;
 use crate::ids::HostId;
 use erd_rd::Ecn;
 
@@ -30,6 +31,8 @@ pub struct Packet {
     pub ecn: Ecn,
     /// The datagram's bytes, or its first ones when payload follows.
     pub head: Vec<u8>,
+    /// What it says, with a transport whose headers are not bytes.
+    pub header: Header,
     /// Payload bytes that follow the head. They are all zero.
     pub payload_bytes: u32,
     /// A switch cut the payload off.
@@ -43,6 +46,7 @@ impl Packet {
     pub(crate) fn exchange(&mut self, other: &mut Packet) {
         std::mem::swap(&mut self.head, &mut other.head);
         (self.path, self.ecn, self.payload_bytes) = (other.path, other.ecn, other.payload_bytes);
+        self.header = other.header;
     }
 
     /// Cuts the payload off.

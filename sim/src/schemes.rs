@@ -3,6 +3,7 @@
 
 use crate::baselines::plb::PLB;
 use crate::oblivious::Oblivious;
+use crate::transport;
 use erd_rd::cc::Scheme;
 use erd_rd::cc::profiles::PRODUCT;
 use erd_rd::cc::schemes::by_profile;
@@ -14,7 +15,7 @@ pub const BASELINES: &[&str] = &[PLB.name];
 
 /// Why there is no scheme of a name.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
-#[error("{engine}; baselines: {list}", list = BASELINES.join(", "))]
+#[error("{engine}; baselines: {list}", list = [BASELINES, transport::BASELINES].concat().join(", "))]
 pub struct NameError {
     engine: ProfileError,
 }
@@ -64,6 +65,6 @@ mod tests {
             assert!(!NAMES.contains(name), "{name}");
         }
         let error = named("hula").err().unwrap().to_string();
-        assert!(error.contains("nscc, smartt") && error.ends_with("baselines: plb"), "{error}");
+        assert!(error.contains("nscc, smartt") && error.contains("baselines: plb"), "{error}");
     }
 }

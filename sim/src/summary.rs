@@ -181,14 +181,17 @@ impl fmt::Display for Summary {
         writeln!(out, "{}", self.critical_path)?;
         let gigabytes = self.goodput_bytes_per_s / 1e9;
         writeln!(out, "goodput {gigabytes:.3} GB/s, fairness {:.4}", self.fairness)?;
-        let Repeats { nack, probe, order, trim, spurious } = self.repeats;
+        let Repeats { nack, probe, order, trim, timeout, spurious } = self.repeats;
         write!(
             out,
             "{} data packets; repeats: {nack} by scan, {probe} by probe, ",
             self.data_packets
         )?;
-        writeln!(out, "{order} by order, {trim} trimmed; {spurious} not needed")?;
-        let LinkCounters { offered, drops, trims, marks, lost, corrupted, .. } = self.links;
+        writeln!(
+            out,
+            "{order} by order, {trim} trimmed, {timeout} by timeout; {spurious} not needed"
+        )?;
+        let LinkCounters { offered, drops, trims, marks, lost, corrupted, pauses, .. } = self.links;
         write!(
             out,
             "links: {offered} packets, {drops} dropped, {trims} trimmed, {marks} marked, {lost} lost, "
@@ -196,7 +199,7 @@ impl fmt::Display for Summary {
         let NodeCounters { no_route, ring_drops } = self.nodes;
         write!(
             out,
-            "{corrupted} corrupted; {no_route} had no route, {ring_drops} found a full ring"
+            "{corrupted} corrupted, {pauses} pauses; {no_route} had no route, {ring_drops} found a full ring"
         )
     }
 }

@@ -31,7 +31,7 @@ pub enum Wire {
 impl Wire {
     /// The largest datagram that engines send.
     #[must_use]
-    pub fn datagram_bytes(self) -> u32 {
+    pub const fn datagram_bytes(self) -> u32 {
         match self {
             Wire::Ethernet => Expected::HEAD_BYTES as u32 + PAYLOAD_BYTES,
             Wire::Htsim => HTSIM_PACKET_BYTES,
@@ -40,7 +40,7 @@ impl Wire {
 
     /// Such a datagram on a link.
     #[must_use]
-    pub fn full_bytes(self) -> u32 {
+    pub const fn full_bytes(self) -> u32 {
         match self {
             Wire::Ethernet => FRAME_BYTES + self.datagram_bytes(),
             Wire::Htsim => HTSIM_PACKET_BYTES,

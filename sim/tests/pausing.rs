@@ -5,7 +5,7 @@ use erd_sim::experiment::{Begin, Engines, Experiment, Observer, Results};
 use erd_sim::fabric::Fabric;
 use erd_sim::fabric::blueprint::{Blueprint, NodeId};
 use erd_sim::fabric::clos::{Clos, Tier};
-use erd_sim::fabric::pfc::{Memory, Pfc, Threshold};
+use erd_sim::fabric::pfc::{Pfc, SwitchMemory, Threshold};
 use erd_sim::ids::{HostId, LinkId};
 use erd_sim::link::LinkConfig;
 use erd_sim::time::{Picos, from_ns};
@@ -31,7 +31,7 @@ fn tree() -> Blueprint {
 }
 
 fn pausing(memory_bytes: u64, threshold: Threshold) -> Blueprint {
-    let pfc = Pfc { memory: Memory::Bytes(memory_bytes), threshold };
+    let pfc = Pfc { memory: SwitchMemory::Bytes(memory_bytes), threshold };
     tree().with_pfc(pfc).expect("memory is enough")
 }
 
@@ -103,7 +103,7 @@ fn a_pausing_run_is_the_same_on_any_number_of_threads() {
 
 #[test]
 fn memory_has_to_hold_the_headroom() {
-    let pfc = Pfc { memory: Memory::Bytes(10_000), threshold: DYNAMIC };
+    let pfc = Pfc { memory: SwitchMemory::Bytes(10_000), threshold: DYNAMIC };
     let error = tree().with_pfc(pfc).expect_err("too little").to_string();
     assert!(error.contains("needs more than") && error.contains("10000"), "{error}");
 }

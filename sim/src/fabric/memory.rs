@@ -6,9 +6,10 @@
 //! lossless. A packet leaves the memory when its link begins to send it.
 
 use super::blueprint::{Blueprint, LinkPlan, NodeId};
-use super::pfc::{Memory, Pfc, Threshold};
+use super::pfc::{Pfc, SwitchMemory, Threshold};
 use crate::link::LinkConfig;
 use crate::time::{PS_PER_S, Picos};
+use crate::wire::Wire;
 use std::collections::HashMap;
 
 /// A pause frame on a link: 64 bytes, preamble and gap.
@@ -16,7 +17,7 @@ pub(super) const FRAME_BYTES: u32 = 84;
 /// Longest packet that may be under way when a pause frame is to be sent, or arrives: a jumbo frame.
 const PACKET_MAX_BYTES: u64 = 9216;
 /// A sender may go on once this much less waits than made it pause: two packets (DCQCN, section 4: two MTU).
-const RESUME_BELOW_BYTES: u64 = 2 * crate::topology::SEGMENT_WIRE_BYTES as u64;
+const RESUME_BELOW_BYTES: u64 = 2 * Wire::Ethernet.full_bytes() as u64;
 /// Most links that lead to one switch: packets carry the number of theirs.
 const INGRESS_MAX: usize = 1 << 16;
 
@@ -191,8 +192,8 @@ impl SharedMemory {
         let rate = |link: &LinkPlan| link.config.bytes_per_s.unwrap_or(0);
         let rates: u64 = plan.links_of(node).map(|link| rate(&links[link as usize])).sum();
         let bytes = match pfc.memory {
-            Memory::Bytes(bytes) => bytes,
-            Memory::Time(time) => {
+            SwitchMemory::Bytes(bytes) => bytes,
+            SwitchMemory::Time(time) => {
                 (u128::from(rates) * u128::from(time) / u128::from(PS_PER_S)) as u64
             }
         };

@@ -6,7 +6,7 @@ use crate::time::Picos;
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Pfc {
     /// Memory of a switch.
-    pub memory: Memory,
+    pub memory: SwitchMemory,
     /// When a sender has to pause.
     pub threshold: Threshold,
 }
@@ -14,7 +14,7 @@ pub struct Pfc {
 /// Memory of a switch, which its links share. The headroom of all links that lead to it is a part of it: what comes between
 /// the moment when a pause frame is due and the one when it acts.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub enum Memory {
+pub enum SwitchMemory {
     /// So many bytes.
     Bytes(u64),
     /// What all links of the switch carry in this time.

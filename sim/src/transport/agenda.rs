@@ -7,7 +7,7 @@ use crate::work::{FlowId, Op, Task, TaskId, TriggerId};
 
 /// A message that a task sends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Message {
+pub struct SendRequest {
     /// The task that sends it.
     pub task: TaskId,
     /// Which message. Those of a stream share a number.
@@ -29,7 +29,7 @@ pub struct Agenda {
     received: Vec<TaskId>,
     /// Messages that the transport has not taken yet: it was full. At most one for each task, and as many for a stream as
     /// it has outstanding.
-    untaken: Vec<Message>,
+    untaken: Vec<SendRequest>,
     /// Operations that ended with an error.
     failures: u64,
 }
@@ -70,12 +70,12 @@ impl Agenda {
 
     /// Takes out the messages that wait to be sent.
     #[must_use]
-    pub fn take_untaken(&mut self) -> Vec<Message> {
+    pub fn take_untaken(&mut self) -> Vec<SendRequest> {
         std::mem::take(&mut self.untaken)
     }
 
     /// Puts back those of them that the transport did not take.
-    pub fn put_back(&mut self, untaken: Vec<Message>) {
+    pub fn put_back(&mut self, untaken: Vec<SendRequest>) {
         self.untaken = untaken;
     }
 
@@ -155,11 +155,11 @@ impl Agenda {
 }
 
 /// What a task sends.
-fn message(task: TaskId, op: Op) -> Option<Message> {
+fn message(task: TaskId, op: Op) -> Option<SendRequest> {
     match op {
-        Op::Send { flow, to, bytes } => Some(Message { task, flow, to, bytes }),
+        Op::Send { flow, to, bytes } => Some(SendRequest { task, flow, to, bytes }),
         Op::Stream { flow, to, message_bytes, .. } => {
-            Some(Message { task, flow, to, bytes: message_bytes })
+            Some(SendRequest { task, flow, to, bytes: message_bytes })
         }
         _ => None,
     }

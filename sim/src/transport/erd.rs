@@ -1,6 +1,6 @@
 //! The erd engine as a transport: one engine, the library's loop that runs it, and memory that only counts.
 
-use super::agenda::{Agenda, Message};
+use super::agenda::{Agenda, SendRequest};
 use super::{Repeats, Transport, TransportStats};
 use crate::ids::{HostId, name_of};
 use crate::packet::{Packet, ZEROS};
@@ -186,7 +186,7 @@ impl Transport for ErdHost {
         &mut self.memory.agenda
     }
 
-    fn post(&mut self, now: Picos, message: &Message) -> bool {
+    fn post(&mut self, now: Picos, message: &SendRequest) -> bool {
         let now_ns = to_ns(now);
         let Some(peer) = self.peer(now_ns, message.to) else { return false };
         let wr = WorkRequest {
@@ -250,6 +250,7 @@ impl Transport for ErdHost {
                 probe: stats.rtx_probe,
                 order: stats.rtx_order,
                 trim: stats.rtx_trim,
+                timeout: 0,
                 spurious: stats.rtx_spurious,
             },
         }

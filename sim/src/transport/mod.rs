@@ -1,15 +1,20 @@
 //! How a host carries messages. Its tasks hand messages to a transport, and learn from it which have arrived and which were
 //! acknowledged. The network gives the transport packets, and takes those that leave.
 //!
-//! [`erd`] is the engine that ships. A network runs one transport on all its hosts.
+//! [`erd`] is the engine that ships, [`roce`] and [`eqds`] are baselines. A network runs one transport on all its hosts.
 
 pub mod agenda;
+pub mod eqds;
 pub mod erd;
+pub mod roce;
+mod settings;
+
+pub use settings::SettingError;
 
 use crate::ids::HostId;
 use crate::packet::Packet;
 use crate::time::Picos;
-use agenda::{Agenda, Message};
+use agenda::{Agenda, SendRequest};
 use serde::Serialize;
 
 /// What the hosts speak.
@@ -18,6 +23,37 @@ pub enum Protocol {
     /// The erd engine.
     #[default]
     Erd,
+    /// RoCEv2.
+    Roce(roce::RoceSettings),
+    /// EQDS.
+    Eqds(eqds::EqdsSettings),
+}
+
+/// Names of the transports that exist in the simulator alone.
+pub const BASELINES: &[&str] = &["roce", "eqds"];
+
+impl Protocol {
+    /// A transport that exists in the simulator alone, by its name.
+    #[must_use]
+    pub fn by_name(name: &str) -> Option<Protocol> {
+        match name {
+            "roce" => Some(Protocol::Roce(roce::RoceSettings::default())),
+            "eqds" => Some(Protocol::Eqds(eqds::EqdsSettings::default())),
+            _ => None,
+        }
+    }
+
+    /// Changes one of its settings.
+    ///
+    /// # Errors
+    /// It has no such setting, or the value is out of its range. What the engine does is set by its scheme.
+    pub fn set(&mut self, name: &str, value: f64) -> Result<(), SettingError> {
+        match self {
+            Protocol::Erd => settings::set("erd", &[], &mut (), (name, value)),
+            Protocol::Roce(all) => settings::set("roce", roce::SETTINGS, all, (name, value)),
+            Protocol::Eqds(all) => settings::set("eqds", eqds::SETTINGS, all, (name, value)),
+        }
+    }
 }
 
 /// Repeats of data packets, by what found the loss.
@@ -31,6 +67,8 @@ pub struct Repeats {
     pub order: u64,
     /// A switch that trimmed.
     pub trim: u64,
+    /// Time without progress.
+    pub timeout: u64,
     /// Those that were not needed.
     pub spurious: u64,
 }
@@ -38,11 +76,12 @@ pub struct Repeats {
 impl Repeats {
     /// Adds those of another host.
     pub fn add(&mut self, other: &Repeats) {
-        let Repeats { nack, probe, order, trim, spurious } = other;
+        let Repeats { nack, probe, order, trim, timeout, spurious } = other;
         self.nack += nack;
         self.probe += probe;
         self.order += order;
         self.trim += trim;
+        self.timeout += timeout;
         self.spurious += spurious;
     }
 }
@@ -65,7 +104,7 @@ pub trait Transport {
     fn agenda_mut(&mut self) -> &mut Agenda;
 
     /// Takes a message to send; false if it takes none now. It tells the agenda once the message was acknowledged.
-    fn post(&mut self, now: Picos, message: &Message) -> bool;
+    fn post(&mut self, now: Picos, message: &SendRequest) -> bool;
 
     /// Takes a packet from the network, whose buffers it may keep. A step at the same moment follows.
     fn receive(&mut self, now: Picos, packet: &mut Packet);

@@ -64,7 +64,7 @@ use crate::link::Health;
 use crate::patterns::HostLink;
 use crate::schemes;
 use crate::time::Picos;
-use crate::transport::Protocol;
+use crate::transport::{self, Protocol};
 use crate::wire::Wire;
 use crate::work::Work;
 use common::{Source, time, yes};
@@ -308,14 +308,24 @@ impl ScenarioFile {
             }
         };
         let name = scheme.get_ref().clone();
+        let mut protocol = Protocol::by_name(&name).unwrap_or_default();
+        let is_baseline = protocol != Protocol::Erd;
+        // The engine is not used then, and any scheme will do.
+        let name = if is_baseline { schemes::NAMES[0].to_owned() } else { name };
         let Some(mut changed) = schemes::by_name(&name) else {
-            let names = [schemes::NAMES, schemes::BASELINES].concat().join(", ");
+            let names = [schemes::NAMES, schemes::BASELINES, transport::BASELINES].concat();
+            let names = names.join(", ");
             return Err(self
                 .source
                 .error(scheme, format_args!("expected a scheme of {names}, found {name:?}")));
         };
         let mut values = Vec::new();
         for (setting, value) in settings {
+            if is_baseline {
+                let set = protocol.set(setting, (*value.get_ref()).into());
+                set.map_err(|error| self.source.error(value, error))?;
+                continue;
+            }
             if let Err(error) = changed.set(setting, *value.get_ref()) {
                 let options: Vec<_> = changed.options().iter().map(OptionInfo::to_string).collect();
                 let what = format!(
@@ -344,7 +354,7 @@ impl ScenarioFile {
         });
         let rto_min_ns = (rto_min_us * 1e3) as u64;
         Ok(Engines {
-            protocol: Protocol::Erd,
+            protocol,
             scheme,
             paths: *paths.get_ref(),
             rto_min_ns,

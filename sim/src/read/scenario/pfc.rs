@@ -3,7 +3,7 @@
 use super::common::{Source, time};
 use super::links::Size;
 use crate::fabric::blueprint::Blueprint;
-use crate::fabric::pfc::{Memory, Pfc, Threshold};
+use crate::fabric::pfc::{Pfc, SwitchMemory, Threshold};
 use crate::read::ReadError;
 use serde::Deserialize;
 use toml::Spanned;
@@ -53,8 +53,8 @@ impl PfcFile {
 
     fn pfc(&self, bdp_bytes: f64) -> Result<Pfc, String> {
         let memory = match self.memory.unwrap_or(MemoryFile::Us(MEMORY_US_DEFAULT)) {
-            MemoryFile::Bytes(bytes) => Memory::Bytes(bytes),
-            MemoryFile::Us(us) => Memory::Time(
+            MemoryFile::Bytes(bytes) => SwitchMemory::Bytes(bytes),
+            MemoryFile::Us(us) => SwitchMemory::Time(
                 time(us, 1e3).ok_or("expected memory with us from 0 to 1000000000000")?,
             ),
         };
