@@ -76,7 +76,7 @@ pub const ALL: &[Figure] = &[
     figure("messages", 0, Better::Neither, |run| Some(run.summary.messages as f64)),
     figure("min completion, us", 1, Better::Less, |run| completion(run, |of| of.min)),
     MEAN,
-    figure("least mean that the hosts' links allow, us", 1, Better::Neither, |run| {
+    figure("least mean that the network allows, us", 1, Better::Neither, |run| {
         Some(run.summary.bound_mean_us)
     }),
     figure("p50 completion, us", 1, Better::Less, |run| completion(run, |of| of.p50)),
