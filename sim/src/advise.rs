@@ -2,7 +2,7 @@
 //! chooses one by a fixed rule. Of the candidates that were done in time with every seed, each step of [`STEPS`] keeps those
 //! within a tolerance of the best; then the candidate with the fewest paths is chosen, of several the first one.
 
-use crate::compare::{Case, CaseError, Source, groups};
+use crate::compare::{Case, CaseError, Origin, groups};
 use crate::report::Group;
 use crate::report::figures::{Figure, MAX, MEAN, P99, QUEUE, REPEATS};
 use serde::Serialize;
@@ -87,7 +87,7 @@ pub enum AdviceError {
 /// What is asked for.
 pub struct Question<'a> {
     /// The scenario.
-    pub source: Source<'a>,
+    pub source: Origin<'a>,
     /// Schemes to try.
     pub schemes: &'a [String],
     /// Seeds to try each with.

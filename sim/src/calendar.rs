@@ -4,9 +4,9 @@
 //! A node acts on another one only after a while. Days that are no longer than that go node by node: a node's events of
 //! the day come one after the other, in their order, and its memory is fetched once for all of them.
 
-use crate::days::{DAYS, Days};
+use crate::days::{DAYS, Days, Entry};
 use crate::time::Picos;
-use std::cmp::{Ordering, Reverse};
+use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 /// Days between two looks whether a day has the right length.
@@ -19,51 +19,8 @@ const SPARSE: u64 = 8;
 const SHORTEST_PS: Picos = 1 << 6;
 /// Longest day: a millisecond.
 const LONGEST_PS: Picos = 1 << 30;
-/// First bit of the node in a key.
-pub const NODE_SHIFT: u32 = 40;
 /// Nodes for each event of a day, beyond which a comparison of events is cheaper than a count for each node.
 const NODES_PER_EVENT: usize = 16;
-
-/// An event with its place in the order.
-#[derive(Clone, Copy, Debug)]
-pub struct Entry<E> {
-    /// When.
-    pub at: Picos,
-    /// Orders the events of one instant. Those with the same key are alike. Its upper bits are the node.
-    pub key: u64,
-    /// What.
-    pub event: E,
-}
-
-impl<E> Entry<E> {
-    fn order(&self) -> (Picos, u64) {
-        (self.at, self.key)
-    }
-
-    fn node(&self) -> usize {
-        (self.key >> NODE_SHIFT) as usize
-    }
-}
-
-impl<E> PartialEq for Entry<E> {
-    fn eq(&self, other: &Self) -> bool {
-        self.order() == other.order()
-    }
-}
-
-impl<E> Eq for Entry<E> {}
-
-impl<E> PartialOrd for Entry<E> {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl<E> Ord for Entry<E> {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.order().cmp(&other.order())
-    }
-}
 
 /// See the module.
 #[derive(Debug)]
@@ -259,6 +216,7 @@ impl<E: Copy> Calendar<E> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::days::NODE_SHIFT;
     use rand_pcg::Pcg64;
     use rand_pcg::rand_core::{Rng, SeedableRng};
 

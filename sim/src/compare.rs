@@ -6,7 +6,7 @@ use crate::fabric::least::LeastTimes;
 use crate::patterns::bound::Bound;
 use crate::read::ReadError;
 use crate::read::scenario::{Prepared, ScenarioFile};
-use crate::report::{Group, Run};
+use crate::report::{Group, SchemeRun};
 use crate::schemes::NameError;
 use crate::series::sampler::Sampler;
 use erd_rd::config::PATHS_MAX;
@@ -19,7 +19,7 @@ pub const RUNS_MAX: usize = 1024;
 
 /// A scenario's text, and where it is.
 #[derive(Clone, Copy, Debug)]
-pub struct Source<'a> {
+pub struct Origin<'a> {
     /// What errors call it.
     pub file: &'a str,
     /// Its text.
@@ -59,9 +59,9 @@ pub enum CaseError {
 }
 
 /// What came of a case: a run, or why it was not done in time.
-pub type Outcome = Result<Box<Run>, String>;
+pub type Compared = Result<Box<SchemeRun>, String>;
 
-impl Source<'_> {
+impl Origin<'_> {
     /// The scenario as it is written.
     ///
     /// # Errors
@@ -95,7 +95,7 @@ impl Source<'_> {
         Ok(prepared)
     }
 
-    fn run(&self, case: &Case) -> Result<Outcome, CaseError> {
+    fn run(&self, case: &Case) -> Result<Compared, CaseError> {
         let prepared = self.prepare(case)?;
         let bound = bound_of(&prepared);
         let Prepared { plan, work, engines, failures, seed, limit_ps, .. } = prepared;
@@ -103,7 +103,7 @@ impl Source<'_> {
         let mut sampler = Sampler::default();
         let run = experiment.run_observed(limit_ps, &failures, &mut sampler);
         Ok(run.map_err(|why| format!("seed {seed}: {why}")).map(|(results, mut fabric)| {
-            Box::new(Run::of(seed, &results, &bound, sampler.finish(&mut fabric)))
+            Box::new(SchemeRun::of(seed, &results, &bound, sampler.finish(&mut fabric)))
         }))
     }
 
@@ -116,12 +116,12 @@ impl Source<'_> {
         cases: &[Case],
         jobs: usize,
         done: &(dyn Fn() + Sync),
-    ) -> Result<Vec<Outcome>, CaseError> {
+    ) -> Result<Vec<Compared>, CaseError> {
         if cases.len() > RUNS_MAX {
             return Err(CaseError::Runs(cases.len()));
         }
         let next = AtomicUsize::new(0);
-        let outcomes: Vec<Mutex<Option<Result<Outcome, CaseError>>>> =
+        let outcomes: Vec<Mutex<Option<Result<Compared, CaseError>>>> =
             cases.iter().map(|_| Mutex::default()).collect();
         std::thread::scope(|scope| {
             for _ in 0..jobs.clamp(1, cases.len().max(1)) {
@@ -146,7 +146,7 @@ impl Source<'_> {
     /// Runs every scheme with every seed. Each scheme is a group.
     ///
     /// # Errors
-    /// As [`Source::run_all`].
+    /// As [`Origin::run_all`].
     pub fn matrix(
         &self,
         schemes: &[String],
@@ -177,7 +177,7 @@ pub fn bound_of(prepared: &Prepared) -> Bound {
 }
 
 /// Groups of so many outcomes each.
-pub(crate) fn groups(names: &[String], outcomes: Vec<Outcome>, each: usize) -> Vec<Group> {
+pub(crate) fn groups(names: &[String], outcomes: Vec<Compared>, each: usize) -> Vec<Group> {
     let mut outcomes = outcomes.into_iter();
     let group = |name: &String| {
         let mut group = Group { name: name.clone(), runs: Vec::new(), unfinished: Vec::new() };

@@ -1,7 +1,7 @@
 //! The days of a [`Calendar`](crate::calendar::Calendar): events that wait, by day, in no order.
 
-use crate::calendar::Entry;
 use crate::time::Picos;
+use std::cmp::Ordering;
 
 /// Days that there are places for.
 pub(crate) const DAYS: usize = 1 << 14;
@@ -9,6 +9,50 @@ pub(crate) const DAYS: usize = 1 << 14;
 const BLOCK: usize = 32;
 /// No block.
 const NONE: u32 = u32::MAX;
+
+/// First bit of the node in a key.
+pub const NODE_SHIFT: u32 = 40;
+
+/// An event with its place in the order.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry<E> {
+    /// When.
+    pub at: Picos,
+    /// Orders the events of one instant. Those with the same key are alike. Its upper bits are the node.
+    pub key: u64,
+    /// What.
+    pub event: E,
+}
+
+impl<E> Entry<E> {
+    pub(crate) fn order(&self) -> (Picos, u64) {
+        (self.at, self.key)
+    }
+
+    pub(crate) fn node(&self) -> usize {
+        (self.key >> NODE_SHIFT) as usize
+    }
+}
+
+impl<E> PartialEq for Entry<E> {
+    fn eq(&self, other: &Self) -> bool {
+        self.order() == other.order()
+    }
+}
+
+impl<E> Eq for Entry<E> {}
+
+impl<E> PartialOrd for Entry<E> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<E> Ord for Entry<E> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.order().cmp(&other.order())
+    }
+}
 
 /// Some events of one day: so many, and the block that was filled before, or the next free one.
 #[derive(Clone, Copy, Debug)]

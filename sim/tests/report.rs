@@ -1,7 +1,7 @@
 //! What a person sees of runs: reports, rows, comparisons, advice.
 
 use erd_sim::advise::{Question, STEPS};
-use erd_sim::compare::{Case, CaseError, RUNS_MAX, Source};
+use erd_sim::compare::{Case, CaseError, Origin, RUNS_MAX};
 use erd_sim::report::page::Page;
 use erd_sim::report::{Group, rows};
 use std::path::Path;
@@ -26,8 +26,8 @@ paths = 8
 warm = true
 "#;
 
-fn source() -> Source<'static> {
-    Source { file: "small.toml", text: SCENARIO, dir: Path::new("") }
+fn source() -> Origin<'static> {
+    Origin { file: "small.toml", text: SCENARIO, dir: Path::new("") }
 }
 
 fn names(list: &[&str]) -> Vec<String> {
@@ -134,7 +134,7 @@ fn what_cannot_be_compared_is_refused_by_name() {
     let paths = source().prepare(&Case { paths: Some(0), ..Case::default() });
     assert!(paths.is_err_and(|error| error.to_string().starts_with("expected 1 to 256 paths")));
     let late = SCENARIO.replace("limit_ms = 50", "limit_ms = 0.01");
-    let late = Source { text: &late, ..source() };
+    let late = Origin { text: &late, ..source() };
     let groups = late.matrix(&names(&["nscc"]), &[1], 1, &|| ()).expect("it is a scenario");
     assert!(groups[0].runs.is_empty() && groups[0].unfinished[0].contains("were not done"));
     assert!(html(&groups).contains("were not done"));
@@ -159,6 +159,6 @@ fn advice_follows_its_rule_and_is_the_same_on_any_number_of_threads() {
         assert!(tried.count() >= 15 - schemes.len(), "trimming {trimming}");
     }
     let untrimmed = one.candidates.iter().filter(|(of, _)| of.trimming == Some(false));
-    let trims = |run: &erd_sim::report::Run| run.summary.links.trims;
+    let trims = |run: &erd_sim::report::SchemeRun| run.summary.links.trims;
     assert_eq!(untrimmed.flat_map(|(_, group)| &group.runs).map(trims).sum::<u64>(), 0);
 }

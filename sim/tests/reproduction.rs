@@ -1,6 +1,6 @@
 //! The papers' claims as files: all can be run, and the page shows what the results say.
 
-use erd_sim::reproduce::claims::{Book, Size};
+use erd_sim::reproduce::claims::{Book, Scale};
 use erd_sim::reproduce::runs::prepare;
 use erd_sim::reproduce::{page, read_outcomes};
 use std::fs;
@@ -20,7 +20,7 @@ fn every_claim_can_be_run() {
     let book = book();
     for claim in book.claims().filter(|claim| claim.is_run()) {
         assert!(
-            claim.cases.iter().any(|case| case.sizes.contains(&Size::Short)),
+            claim.cases.iter().any(|case| case.sizes.contains(&Scale::Short)),
             "{} has no short form",
             claim.id
         );
@@ -28,9 +28,9 @@ fn every_claim_can_be_run() {
             let prepared = prepare(text);
             assert!(prepared.is_ok(), "{about}: {:?}\n{text}", prepared.err());
         };
-        book.each_run(claim, Size::Short, build).expect("it has scenarios");
+        book.each_run(claim, Scale::Short, build).expect("it has scenarios");
         // Those of the other sizes have texts; the command builds them.
-        for size in [Size::Full, Size::Scaled] {
+        for size in [Scale::Full, Scale::Scaled] {
             book.fingerprint(claim, size).expect("it has scenarios");
         }
     }

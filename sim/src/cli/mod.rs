@@ -6,7 +6,7 @@ mod progress;
 pub mod scenario;
 
 use anyhow::{Context, Result, ensure};
-use erd_sim::compare::Source;
+use erd_sim::compare::Origin;
 use erd_sim::report::{Group, page::Page, rows};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -44,8 +44,8 @@ impl Scenario {
         Ok(Scenario { name, text, dir })
     }
 
-    fn source(&self) -> Source<'_> {
-        Source { file: &self.name, text: &self.text, dir: &self.dir }
+    fn source(&self) -> Origin<'_> {
+        Origin { file: &self.name, text: &self.text, dir: &self.dir }
     }
 
     /// The file's name without directories.

@@ -6,7 +6,7 @@ use anyhow::Result;
 use erd_sim::compare::{Case, bound_of};
 use erd_sim::experiment::Experiment;
 use erd_sim::read::scenario::Prepared;
-use erd_sim::report::{Group, Order, Queues, Run};
+use erd_sim::report::{Group, Order, Queues, SchemeRun};
 use std::path::PathBuf;
 
 #[derive(clap::Args)]
@@ -48,7 +48,7 @@ pub fn run(args: &ScenarioArgs) -> Result<()> {
     let run = experiment.run_observed(limit_ps, &failures, &mut watched);
     watched.clear();
     let (results, mut fabric) = run?;
-    let run = Run::of(seed, &results, &bound, watched.sampler.finish(&mut fabric));
+    let run = SchemeRun::of(seed, &results, &bound, watched.sampler.finish(&mut fabric));
     let json = serde_json::to_value(&run)?;
     if args.output.json {
         println!("{json:#}");
@@ -59,7 +59,7 @@ pub fn run(args: &ScenarioArgs) -> Result<()> {
     args.output.write(&scenario, &about, &[group], &json)
 }
 
-fn print(run: &Run) {
+fn print(run: &SchemeRun) {
     let Queues { max_bytes, busiest, busiest_mean_bytes } = &run.queues;
     let Order { late_share, behind_max } = run.order;
     println!("{}", run.summary);

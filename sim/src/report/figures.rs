@@ -1,6 +1,6 @@
 //! The numbers that are shown of a run, each with its name and unit.
 
-use super::{Group, Run};
+use super::{Group, SchemeRun};
 use crate::summary::{Percentiles, Summary};
 
 /// What makes a number a good one.
@@ -23,23 +23,23 @@ pub struct Figure {
     /// What makes it a good one.
     pub better: Better,
     /// The number; `None` if a run has none, for lack of messages.
-    pub of: fn(&Run) -> Option<f64>,
+    pub of: fn(&SchemeRun) -> Option<f64>,
 }
 
 const fn figure(
     name: &'static str,
     digits: usize,
     better: Better,
-    of: fn(&Run) -> Option<f64>,
+    of: fn(&SchemeRun) -> Option<f64>,
 ) -> Figure {
     Figure { name, digits, better, of }
 }
 
-fn completion(run: &Run, of: fn(&Percentiles) -> f64) -> Option<f64> {
+fn completion(run: &SchemeRun, of: fn(&Percentiles) -> f64) -> Option<f64> {
     run.summary.completion_us.as_ref().map(of)
 }
 
-fn slowdown(run: &Run, of: fn(&Percentiles) -> f64) -> Option<f64> {
+fn slowdown(run: &SchemeRun, of: fn(&Percentiles) -> f64) -> Option<f64> {
     run.summary.slowdown.as_ref().map(of)
 }
 

@@ -18,7 +18,7 @@ use serde::Serialize;
 
 /// A run with a scheme and a seed.
 #[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct Run {
+pub struct SchemeRun {
     /// All the randomness there was.
     pub seed: u64,
     /// What came of it.
@@ -30,7 +30,7 @@ pub struct Run {
     pub order: Order,
     /// Its messages.
     #[serde(skip)]
-    pub messages: Vec<Message>,
+    pub messages: Vec<MessageRow>,
     /// How it went over time.
     #[serde(skip)]
     pub series: Series,
@@ -42,14 +42,14 @@ pub struct Group {
     /// The scheme, and what else differs between groups.
     pub name: String,
     /// One for each seed.
-    pub runs: Vec<Run>,
+    pub runs: Vec<SchemeRun>,
     /// Why runs have no results: the time was not enough.
     pub unfinished: Vec<String>,
 }
 
 /// How a message fared, in microseconds from the beginning of the work on.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
-pub struct Message {
+pub struct MessageRow {
     /// Its number.
     pub message: u32,
     /// Sender.
@@ -90,12 +90,12 @@ pub struct Order {
     pub behind_max: u32,
 }
 
-impl Run {
+impl SchemeRun {
     /// Of an experiment, the bound of its work, and its samples.
     #[must_use]
-    pub fn of(seed: u64, results: &Results, bound: &Bound, series: Series) -> Run {
+    pub fn of(seed: u64, results: &Results, bound: &Bound, series: Series) -> SchemeRun {
         let flows = results.flows.iter().zip(&bound.flows_ps);
-        Run {
+        SchemeRun {
             seed,
             summary: Summary::of(results, bound),
             queues: Queues::of(&series),
@@ -109,10 +109,10 @@ impl Run {
     }
 }
 
-fn message(number: u32, result: &FlowResult, least: Picos, begin: Picos) -> Message {
+fn message(number: u32, result: &FlowResult, least: Picos, begin: Picos) -> MessageRow {
     let us = |time: Picos| time as f64 / 1e6;
     let completion_us = us(result.completion_ps());
-    Message {
+    MessageRow {
         message: number,
         from: result.flow.from.0,
         to: result.flow.to.0,

@@ -1,6 +1,6 @@
 //! A row for each message of each run, as comma-separated values.
 
-use super::{Group, Message};
+use super::{Group, MessageRow};
 use serde::Serialize;
 use std::io::Write;
 
@@ -37,8 +37,8 @@ pub fn write(out: impl Write, groups: &[Group]) -> csv::Result<()> {
     Ok(())
 }
 
-fn row<'a>(scheme: &'a str, seed: u64, message: &Message) -> Row<'a> {
-    let Message {
+fn row<'a>(scheme: &'a str, seed: u64, message: &MessageRow) -> Row<'a> {
+    let MessageRow {
         message,
         from,
         to,

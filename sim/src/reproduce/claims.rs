@@ -18,7 +18,7 @@ const PAPERS: [&str; 5] = ["udmp", "strack", "smartt", "laps", "erd"];
     Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize, clap::ValueEnum,
 )]
 #[serde(rename_all = "snake_case")]
-pub enum Size {
+pub enum Scale {
     /// As in the paper.
     Full,
     /// About 128 hosts.
@@ -32,9 +32,9 @@ pub enum Size {
 #[serde(deny_unknown_fields)]
 pub struct Constants {
     /// What goes with each size.
-    pub sizes: BTreeMap<Size, SizeFile>,
+    pub sizes: BTreeMap<Scale, SizeFile>,
     /// Networks by name.
-    pub networks: BTreeMap<String, Network>,
+    pub networks: BTreeMap<String, PaperNetwork>,
 }
 
 /// What goes with a size.
@@ -50,7 +50,7 @@ pub struct SizeFile {
 /// A network, its queues, and how engines are set up there.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Network {
+pub struct PaperNetwork {
     /// The network whose keys hold where this one has none.
     pub like: Option<String>,
     /// In a few words.
@@ -110,7 +110,7 @@ pub struct Claim {
     /// How.
     pub show: Option<Show>,
     /// The paper's number.
-    pub figure: Option<Figure>,
+    pub figure: Option<ClaimFigure>,
     /// The network, unless a case or an arm has its own.
     pub network: Option<String>,
     /// What the claim is about.
@@ -120,7 +120,7 @@ pub struct Claim {
     pub against: Vec<Arm>,
     /// Work for which the claim is made.
     #[serde(default)]
-    pub cases: Vec<Case>,
+    pub cases: Vec<ClaimCase>,
     /// Why it is not run.
     pub not_run: Option<String>,
     /// What follows without a run.
@@ -146,20 +146,20 @@ pub struct Arm {
 /// Work.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Case {
+pub struct ClaimCase {
     /// In a few words.
     pub name: String,
     /// Another network than the claim's.
     pub network: Option<String>,
     /// Sizes at which it is run.
     #[serde(default = "every_size")]
-    pub sizes: Vec<Size>,
+    pub sizes: Vec<Scale>,
     /// `pattern` of the scenario's work.
     pub work: Table,
 }
 
-fn every_size() -> Vec<Size> {
-    vec![Size::Full, Size::Scaled, Size::Short]
+fn every_size() -> Vec<Scale> {
+    vec![Scale::Full, Scale::Scaled, Scale::Short]
 }
 
 /// What is compared.
@@ -205,7 +205,7 @@ pub enum Show {
 /// The paper's number.
 #[derive(Clone, Copy, PartialEq, Debug, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum Figure {
+pub enum ClaimFigure {
     /// "up to": the greatest over all cases.
     UpTo(f64),
     /// "more than": the least over all cases.
@@ -318,11 +318,11 @@ impl Constants {
                 chain.push(like.clone());
             }
             let own = self.networks[name].clone();
-            let mut all = Network {
+            let mut all = PaperNetwork {
                 about: own.about.clone(),
                 source: own.source.clone(),
                 silent: own.silent.clone(),
-                ..Network::default()
+                ..PaperNetwork::default()
             };
             for link in chain.iter().rev() {
                 let from = &self.networks[link];
@@ -342,22 +342,22 @@ impl Constants {
     }
 }
 
-impl Network {
+impl PaperNetwork {
     /// Its form at a size.
     #[must_use]
-    pub fn form(&self, size: Size) -> &Table {
+    pub fn form(&self, size: Scale) -> &Table {
         match size {
-            Size::Full => &self.full,
-            Size::Scaled => &self.scaled,
-            Size::Short => &self.short,
+            Scale::Full => &self.full,
+            Scale::Scaled => &self.scaled,
+            Scale::Short => &self.short,
         }
     }
 
-    fn form_mut(&mut self, size: Size) -> &mut Table {
+    fn form_mut(&mut self, size: Scale) -> &mut Table {
         match size {
-            Size::Full => &mut self.full,
-            Size::Scaled => &mut self.scaled,
-            Size::Short => &mut self.short,
+            Scale::Full => &mut self.full,
+            Scale::Scaled => &mut self.scaled,
+            Scale::Short => &mut self.short,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The command `erd-sim reproduce`.
 
-use super::claims::{Book, Size};
+use super::claims::{Book, Scale};
 use super::page;
 use super::runs::Runs;
 use super::{Outcomes, read_outcomes};
@@ -15,7 +15,7 @@ use std::thread;
 pub struct ReproduceArgs {
     /// How large networks and work are. The short form writes nothing.
     #[arg(long, value_enum, default_value = "scaled")]
-    size: Size,
+    size: Scale,
     /// Only claims whose name contains this.
     #[arg(long, default_value = "")]
     only: String,
@@ -71,7 +71,7 @@ impl ReproduceArgs {
                 problems.push(format!("{}: {problem}", claim.id));
             }
             outcomes.insert(claim.id.clone(), outcome);
-            if self.size != Size::Short {
+            if self.size != Scale::Short {
                 // What has been run is kept if the rest is interrupted.
                 self.write(&book, &outcomes)?;
             }

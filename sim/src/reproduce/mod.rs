@@ -12,27 +12,27 @@ pub mod runs;
 pub mod scenario;
 
 use anyhow::Context;
-use claims::{Arm, Book, Case, Claim, Size};
-use outcome::{ColumnOutcome, Outcome};
+use claims::{Arm, Book, Claim, ClaimCase, Scale};
+use outcome::{ClaimOutcome, ColumnOutcome};
 use runs::Runs;
 use scenario::Column;
 use std::collections::BTreeMap;
 use std::path::Path;
 
 /// What came of each claim, by its name.
-pub type Outcomes = BTreeMap<String, Outcome>;
+pub type Outcomes = BTreeMap<String, ClaimOutcome>;
 
 /// The runs of a claim.
 struct Plan<'a> {
     column: Column,
-    case: &'a Case,
+    case: &'a ClaimCase,
     /// Of the subject first: a name, and a text for each seed.
     arms: Vec<(&'a str, Vec<String>)>,
 }
 
 impl Book {
     /// The claims that are run at a size and whose name contains `only`.
-    pub fn selected(&self, size: Size, only: &str) -> impl Iterator<Item = &Claim> {
+    pub fn selected(&self, size: Scale, only: &str) -> impl Iterator<Item = &Claim> {
         let runs = move |claim: &&Claim| claim.cases.iter().any(|case| case.sizes.contains(&size));
         self.claims().filter(move |claim| claim.id.contains(only)).filter(runs)
     }
@@ -44,10 +44,10 @@ impl Book {
     pub fn reproduce(
         &self,
         claim: &Claim,
-        size: Size,
+        size: Scale,
         (runs, jobs): (&mut Runs, usize),
         note: impl FnMut(usize, usize),
-    ) -> anyhow::Result<Outcome> {
+    ) -> anyhow::Result<ClaimOutcome> {
         let plans = self.plans(claim, size)?;
         let texts: Vec<String> = texts(&plans).cloned().collect();
         runs.add(&texts, jobs, note);
@@ -72,14 +72,14 @@ impl Book {
             column.add(claim, plan.case, &arms);
         }
         let fingerprint = fingerprint(&texts);
-        Ok(Outcome { size, fingerprint, columns: columns.to_vec() })
+        Ok(ClaimOutcome { size, fingerprint, columns: columns.to_vec() })
     }
 
     /// The hash of a claim's scenarios.
     ///
     /// # Errors
     /// The claim cannot be run.
-    pub fn fingerprint(&self, claim: &Claim, size: Size) -> anyhow::Result<String> {
+    pub fn fingerprint(&self, claim: &Claim, size: Scale) -> anyhow::Result<String> {
         let texts: Vec<String> = texts(&self.plans(claim, size)?).cloned().collect();
         Ok(fingerprint(&texts))
     }
@@ -91,7 +91,7 @@ impl Book {
     pub fn each_run(
         &self,
         claim: &Claim,
-        size: Size,
+        size: Scale,
         mut tell: impl FnMut(&str, &str),
     ) -> anyhow::Result<()> {
         for Plan { column, case, arms } in self.plans(claim, size)? {
@@ -105,7 +105,7 @@ impl Book {
         Ok(())
     }
 
-    fn plans<'a>(&self, claim: &'a Claim, size: Size) -> anyhow::Result<Vec<Plan<'a>>> {
+    fn plans<'a>(&self, claim: &'a Claim, size: Scale) -> anyhow::Result<Vec<Plan<'a>>> {
         let seeds = &self.constants.sizes[&size].seeds;
         let mut plans = Vec::new();
         for column in Column::BOTH {

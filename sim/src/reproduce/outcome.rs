@@ -1,7 +1,7 @@
 //! What came of a claim, and whether it is what the paper says.
 
-use super::claims::{Case, Claim, Figure, Measure, Show, Size};
-use super::runs::Run;
+use super::claims::{Claim, ClaimCase, ClaimFigure, Measure, Scale, Show};
+use super::runs::ClaimRun;
 use super::scenario::Column;
 use serde::{Deserialize, Serialize};
 
@@ -11,9 +11,9 @@ const TOLERANCE: f64 = 0.1;
 /// What came of a claim.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Outcome {
+pub struct ClaimOutcome {
     /// At which size.
-    pub size: Size,
+    pub size: Scale,
     /// A hash of all its scenarios.
     pub fingerprint: String,
     /// With each column's constants.
@@ -55,7 +55,7 @@ pub struct ArmRun {
     /// The arm's name; empty for the subject.
     pub arm: String,
     /// Medians, each of its own.
-    pub median: Run,
+    pub median: ClaimRun,
 }
 
 /// Whether it is what the paper says.
@@ -74,7 +74,7 @@ pub enum Verdict {
 impl Measure {
     /// The value of a run.
     #[must_use]
-    pub fn of(self, run: &Run) -> f64 {
+    pub fn of(self, run: &ClaimRun) -> f64 {
         match self {
             Measure::MeanUs => run.mean_us,
             Measure::P99Us => run.p99_us,
@@ -91,7 +91,7 @@ impl Measure {
 impl Show {
     /// The value that is shown of a subject and what it is compared with.
     #[must_use]
-    pub fn of(self, measure: Measure, subject: &Run, against: Option<&Run>) -> f64 {
+    pub fn of(self, measure: Measure, subject: &ClaimRun, against: Option<&ClaimRun>) -> f64 {
         let own = measure.of(subject);
         let other = against.map_or(f64::NAN, |run| measure.of(run));
         match self {
@@ -127,17 +127,17 @@ impl Show {
     }
 }
 
-impl Figure {
+impl ClaimFigure {
     /// The paper's number as text.
     #[must_use]
     pub fn text(self, show: Show) -> String {
         match self {
-            Figure::UpTo(value) => format!("up to {}", show.text(value)),
-            Figure::AtLeast(value) => format!("at least {}", show.text(value)),
-            Figure::Range([from, to]) => format!("{} to {}", show.text(from), show.text(to)),
-            Figure::Within(value) => format!("at most {}", show.text(value)),
-            Figure::Equal(value) => format!("about {}", show.text(value)),
-            Figure::Unstated => "-".to_owned(),
+            ClaimFigure::UpTo(value) => format!("up to {}", show.text(value)),
+            ClaimFigure::AtLeast(value) => format!("at least {}", show.text(value)),
+            ClaimFigure::Range([from, to]) => format!("{} to {}", show.text(from), show.text(to)),
+            ClaimFigure::Within(value) => format!("at most {}", show.text(value)),
+            ClaimFigure::Equal(value) => format!("about {}", show.text(value)),
+            ClaimFigure::Unstated => "-".to_owned(),
         }
     }
 
@@ -157,31 +157,36 @@ impl Figure {
             }
         };
         match self {
-            Figure::UpTo(value) => gains(most, value),
-            Figure::AtLeast(value) => match gains(least, value) {
+            ClaimFigure::UpTo(value) => gains(most, value),
+            ClaimFigure::AtLeast(value) => match gains(least, value) {
                 Verdict::Not if most > none => Verdict::Less,
                 verdict => verdict,
             },
-            Figure::Range([from, to]) => match (gains(least, from), gains(most, to)) {
+            ClaimFigure::Range([from, to]) => match (gains(least, from), gains(most, to)) {
                 (Verdict::Holds, Verdict::Holds) => Verdict::Holds,
                 (Verdict::Not, Verdict::Not) => Verdict::Not,
                 _ => Verdict::Less,
             },
-            Figure::Within(value) if most <= value => Verdict::Holds,
-            Figure::Equal(value)
+            ClaimFigure::Within(value) if most <= value => Verdict::Holds,
+            ClaimFigure::Equal(value)
                 if [least, most].iter().all(|ours| (ours / value - 1.0).abs() <= TOLERANCE) =>
             {
                 Verdict::Holds
             }
-            Figure::Within(_) | Figure::Equal(_) => Verdict::Not,
-            Figure::Unstated => Verdict::Open,
+            ClaimFigure::Within(_) | ClaimFigure::Equal(_) => Verdict::Not,
+            ClaimFigure::Unstated => Verdict::Open,
         }
     }
 }
 
 impl ColumnOutcome {
     /// Compares the runs of a case. The runs of an arm are those of its seeds.
-    pub fn add(&mut self, claim: &Claim, case: &Case, arms: &[(String, Vec<Result<Run, String>>)]) {
+    pub fn add(
+        &mut self,
+        claim: &Claim,
+        case: &ClaimCase,
+        arms: &[(String, Vec<Result<ClaimRun, String>>)],
+    ) {
         let mut medians = Vec::new();
         for (arm, runs) in arms {
             let mut good = Vec::new();
@@ -207,7 +212,7 @@ impl ColumnOutcome {
         }
         let (Some(measure), Some(show)) = (claim.measure, claim.show) else { return };
         let Some(Some(subject)) = medians.first() else { return };
-        let mut push = |against: &str, run: Option<&Run>| {
+        let mut push = |against: &str, run: Option<&ClaimRun>| {
             let value = (show.of(measure, subject, run) * 1e4).round() / 1e4;
             let (case, against) = (case.name.clone(), against.to_owned());
             self.values.push(Value { case, against, value });
@@ -224,7 +229,7 @@ impl ColumnOutcome {
 }
 
 /// A run that is faster than the network can be is a bug.
-fn below_bound(run: &Run) -> Option<String> {
+fn below_bound(run: &ClaimRun) -> Option<String> {
     let (mean, whole) = (run.mean_us / run.bound_mean_us, run.whole_us / run.bound_whole_us);
     // The times are rounded to picoseconds.
     (mean.min(whole) < 1.0 - 1e-6).then(|| {
@@ -236,13 +241,13 @@ fn below_bound(run: &Run) -> Option<String> {
 }
 
 /// The median of each value.
-fn median(runs: &[Run]) -> Run {
-    let of = |value: fn(&Run) -> f64| {
+fn median(runs: &[ClaimRun]) -> ClaimRun {
+    let of = |value: fn(&ClaimRun) -> f64| {
         let mut values: Vec<f64> = runs.iter().map(value).collect();
         values.sort_by(f64::total_cmp);
         values[values.len() / 2]
     };
-    Run {
+    ClaimRun {
         hosts: runs[0].hosts,
         least_us: of(|run| run.least_us),
         mean_us: of(|run| run.mean_us),
@@ -264,8 +269,8 @@ fn median(runs: &[Run]) -> Run {
 mod tests {
     use super::*;
 
-    fn run(mean_us: f64, whole_us: f64) -> Run {
-        Run {
+    fn run(mean_us: f64, whole_us: f64) -> ClaimRun {
+        ClaimRun {
             hosts: 2,
             least_us: mean_us,
             mean_us,
@@ -301,18 +306,19 @@ mod tests {
 
     #[test]
     fn a_claim_holds_from_nine_tenths_of_its_gain_on() {
-        let verdict = |figure: Figure, show: Show, values: &[f64]| figure.verdict(show, values);
-        assert_eq!(verdict(Figure::UpTo(50.0), Show::Less, &[3.0, 45.0]), Verdict::Holds);
-        assert_eq!(verdict(Figure::UpTo(50.0), Show::Less, &[3.0, 44.0]), Verdict::Less);
-        assert_eq!(verdict(Figure::UpTo(50.0), Show::Less, &[-3.0]), Verdict::Not);
-        assert_eq!(verdict(Figure::UpTo(6.0), Show::Times, &[1.0]), Verdict::Not);
-        assert_eq!(verdict(Figure::UpTo(6.0), Show::Times, &[5.5]), Verdict::Holds);
-        assert_eq!(verdict(Figure::AtLeast(15.0), Show::Less, &[-1.0, 20.0]), Verdict::Less);
-        let range = Figure::Range([15.0, 28.0]);
+        let verdict =
+            |figure: ClaimFigure, show: Show, values: &[f64]| figure.verdict(show, values);
+        assert_eq!(verdict(ClaimFigure::UpTo(50.0), Show::Less, &[3.0, 45.0]), Verdict::Holds);
+        assert_eq!(verdict(ClaimFigure::UpTo(50.0), Show::Less, &[3.0, 44.0]), Verdict::Less);
+        assert_eq!(verdict(ClaimFigure::UpTo(50.0), Show::Less, &[-3.0]), Verdict::Not);
+        assert_eq!(verdict(ClaimFigure::UpTo(6.0), Show::Times, &[1.0]), Verdict::Not);
+        assert_eq!(verdict(ClaimFigure::UpTo(6.0), Show::Times, &[5.5]), Verdict::Holds);
+        assert_eq!(verdict(ClaimFigure::AtLeast(15.0), Show::Less, &[-1.0, 20.0]), Verdict::Less);
+        let range = ClaimFigure::Range([15.0, 28.0]);
         assert_eq!(verdict(range, Show::Less, &[14.0, 40.0]), Verdict::Holds);
         assert_eq!(verdict(range, Show::Less, &[1.0, 40.0]), Verdict::Less);
         assert_eq!(verdict(range, Show::Less, &[-2.0, 0.0]), Verdict::Not);
-        assert_eq!(verdict(Figure::Within(6.0), Show::OverBound, &[7.0]), Verdict::Not);
-        assert_eq!(verdict(Figure::Equal(1.65), Show::Own, &[1.6]), Verdict::Holds);
+        assert_eq!(verdict(ClaimFigure::Within(6.0), Show::OverBound, &[7.0]), Verdict::Not);
+        assert_eq!(verdict(ClaimFigure::Equal(1.65), Show::Own, &[1.6]), Verdict::Holds);
     }
 }

@@ -1,7 +1,7 @@
 //! The tables of docs/reproduction.md.
 
-use super::claims::{Book, Claim, Figure, Network, Paper, Show, Size};
-use super::outcome::{ColumnOutcome, Outcome, Verdict};
+use super::claims::{Book, Claim, ClaimFigure, Paper, PaperNetwork, Scale, Show};
+use super::outcome::{ClaimOutcome, ColumnOutcome, Verdict};
 use super::scenario::Column;
 use anyhow::Context;
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ const MARKERS: [&str; 2] = ["<!-- results: begin -->\n", "<!-- results: end -->\
 pub fn rewritten(
     page: &str,
     book: &Book,
-    outcomes: &BTreeMap<String, Outcome>,
+    outcomes: &BTreeMap<String, ClaimOutcome>,
 ) -> anyhow::Result<String> {
     let [begin, end] = MARKERS;
     let missing = |marker: &str| format!("the page has no line {:?}", marker.trim_end());
@@ -26,7 +26,7 @@ pub fn rewritten(
     Ok(format!("{before}{begin}\n{}{end}{after}", tables(book, outcomes)))
 }
 
-fn tables(book: &Book, outcomes: &BTreeMap<String, Outcome>) -> String {
+fn tables(book: &Book, outcomes: &BTreeMap<String, ClaimOutcome>) -> String {
     let mut out = String::new();
     for paper in &book.papers {
         let _ = write!(out, "## {}\n\n{}.\n\n", paper.paper, paper.title);
@@ -36,7 +36,7 @@ fn tables(book: &Book, outcomes: &BTreeMap<String, Outcome>) -> String {
     out.push_str("## Networks\n\n");
     out.push_str("| network | from the paper | where it is silent |\n| --- | --- | --- |\n");
     for (name, network) in &book.constants.networks {
-        let Network { about, source, silent, .. } = network;
+        let PaperNetwork { about, source, silent, .. } = network;
         let like = network.like.as_ref().map(|like| format!(", else as `{like}`"));
         let _ = writeln!(
             out,
@@ -48,7 +48,12 @@ fn tables(book: &Book, outcomes: &BTreeMap<String, Outcome>) -> String {
     out
 }
 
-fn results(out: &mut String, book: &Book, paper: &Paper, outcomes: &BTreeMap<String, Outcome>) {
+fn results(
+    out: &mut String,
+    book: &Book,
+    paper: &Paper,
+    outcomes: &BTreeMap<String, ClaimOutcome>,
+) {
     if !paper.claims.iter().any(Claim::is_run) {
         return;
     }
@@ -61,7 +66,7 @@ fn results(out: &mut String, book: &Book, paper: &Paper, outcomes: &BTreeMap<Str
             None => "not run yet".to_owned(),
             Some(column) => values(column, figure, show),
         };
-        let bounds = outcome.map_or_else(|| "-".to_owned(), Outcome::bounds);
+        let bounds = outcome.map_or_else(|| "-".to_owned(), ClaimOutcome::bounds);
         let _ = writeln!(
             out,
             "| {} (`{}`; {}) | {} | {} | {} | {} | {bounds} | {} |",
@@ -97,7 +102,7 @@ fn others(out: &mut String, paper: &Paper) {
 }
 
 /// All comparisons, and the verdict.
-fn values(column: &ColumnOutcome, figure: Figure, show: Show) -> String {
+fn values(column: &ColumnOutcome, figure: ClaimFigure, show: Show) -> String {
     if column.values.is_empty() {
         return column.problems.first().map_or("-".to_owned(), |why| format!("none: {why}"));
     }
@@ -127,7 +132,7 @@ fn values(column: &ColumnOutcome, figure: Figure, show: Show) -> String {
 }
 
 /// The network and the size at which the claim was run.
-fn scenario(claim: &Claim, outcome: Option<&Outcome>) -> String {
+fn scenario(claim: &Claim, outcome: Option<&ClaimOutcome>) -> String {
     let mut names: Vec<&str> = claim.network.iter().map(String::as_str).collect();
     let arms = claim.subject.iter().chain(&claim.against);
     let others = arms.filter_map(|arm| arm.network.as_deref());
@@ -147,9 +152,9 @@ fn scenario(claim: &Claim, outcome: Option<&Outcome>) -> String {
             hosts.dedup();
             let hosts: Vec<String> = hosts.iter().map(u32::to_string).collect();
             let size = match outcome.size {
-                Size::Full => "full size",
-                Size::Scaled => "scaled",
-                Size::Short => "short form",
+                Scale::Full => "full size",
+                Scale::Scaled => "scaled",
+                Scale::Short => "short form",
             };
             format!("; {size}, {} hosts", hosts.join(" or "))
         }
@@ -157,7 +162,7 @@ fn scenario(claim: &Claim, outcome: Option<&Outcome>) -> String {
     format!("{}{size}", names.join(", "))
 }
 
-impl Outcome {
+impl ClaimOutcome {
     fn column(&self, column: Column) -> Option<&ColumnOutcome> {
         self.columns.iter().find(|outcome| outcome.column == column)
     }

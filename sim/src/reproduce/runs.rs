@@ -14,7 +14,7 @@ use std::thread;
 /// What a run gave.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Run {
+pub struct ClaimRun {
     /// Hosts of the network.
     pub hosts: u32,
     /// Completion times.
@@ -48,7 +48,7 @@ pub struct Run {
 /// The results of all scenarios that have been run, by their text. One that could not be run has what was wrong.
 #[derive(Default)]
 pub struct Runs {
-    done: BTreeMap<String, Result<Run, String>>,
+    done: BTreeMap<String, Result<ClaimRun, String>>,
 }
 
 impl Runs {
@@ -82,7 +82,7 @@ impl Runs {
     ///
     /// # Panics
     /// It was not asked for.
-    pub fn get(&self, text: &str) -> &Result<Run, String> {
+    pub fn get(&self, text: &str) -> &Result<ClaimRun, String> {
         &self.done[text]
     }
 }
@@ -95,7 +95,7 @@ pub fn prepare(text: &str) -> anyhow::Result<Prepared> {
     Ok(ScenarioFile::read("scenario", text)?.prepare(Path::new(""))?)
 }
 
-fn run(text: &str) -> anyhow::Result<Run> {
+fn run(text: &str) -> anyhow::Result<ClaimRun> {
     let Prepared { plan, work, link, cuts, engines, failures, seed, limit_ps } = prepare(text)?;
     let lone = |from, to, bytes| plan.lone_ps(from, to, bytes);
     let bound = Bound::within(&work, &link, &cuts, lone);
@@ -104,7 +104,7 @@ fn run(text: &str) -> anyhow::Result<Run> {
     let summary = Summary::of(&results, &bound);
     let times = summary.completion_us.ok_or_else(|| anyhow::anyhow!("there are no messages"))?;
     let repeats = summary.repeats;
-    Ok(Run {
+    Ok(ClaimRun {
         hosts: plan.hosts(),
         least_us: short(times.min),
         mean_us: short(times.mean),

@@ -1,6 +1,6 @@
 //! A claim's runs as scenarios: their texts are what `erd-sim scenario` reads.
 
-use super::claims::{Arm, Book, Case, Claim, Size, merge};
+use super::claims::{Arm, Book, Claim, ClaimCase, Scale, merge};
 use crate::schemes;
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
@@ -53,9 +53,9 @@ struct BadLinks {
 pub fn text(
     book: &Book,
     claim: &Claim,
-    case: &Case,
+    case: &ClaimCase,
     arm: &Arm,
-    (column, size, seed): (Column, Size, u64),
+    (column, size, seed): (Column, Scale, u64),
 ) -> anyhow::Result<String> {
     let name = arm.network.as_ref().or(case.network.as_ref()).or(claim.network.as_ref());
     let name = name.context("expected a network in the claim, its cases or its arms")?;

@@ -4,7 +4,7 @@ use super::bars::Bars;
 use super::heat::Heat;
 use super::lines::{Axes, Curve, lines};
 use super::{Plot, PlotError, legend, number};
-use crate::report::{Group, Message, behind};
+use crate::report::{Group, MessageRow, behind};
 use crate::series::{DISTANCES, FlowSeries, Series};
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ fn names(groups: &[Group]) -> Vec<(String, String)> {
     legend(groups.iter().map(|group| group.name.as_str()))
 }
 
-fn messages(group: &Group) -> impl Iterator<Item = &Message> {
+fn messages(group: &Group) -> impl Iterator<Item = &MessageRow> {
     group.runs.iter().flat_map(|run| &run.messages)
 }
 
@@ -33,7 +33,7 @@ pub fn completions(groups: &[Group]) -> Result<Plot, PlotError> {
 fn distribution(
     groups: &[Group],
     (title, x): (&str, &str),
-    value: fn(&Message) -> f64,
+    value: fn(&MessageRow) -> f64,
 ) -> Result<Plot, PlotError> {
     let curve = |group: &Group| -> Curve {
         let mut values: Vec<f64> = messages(group).map(value).collect();
@@ -91,7 +91,7 @@ pub fn slowdowns(groups: &[Group]) -> Result<Plot, PlotError> {
 }
 
 /// The power of two below a message's length.
-fn size_class(message: &Message) -> u32 {
+fn size_class(message: &MessageRow) -> u32 {
     message.bytes.max(1).ilog2()
 }
 
