@@ -183,7 +183,7 @@ const ERD_PAPER: [Setting; 2] = [
     ),
 ];
 
-/// MP-RDMA's paper (NSDI 2018). Its text was not at hand. "Two simulators": those that docs/cc/mprdma.md names.
+/// MP-RDMA's paper (NSDI 2018). We did not have its text. "Two simulators": those that docs/cc/mprdma.md names.
 const MPRDMA_PAPER: [Setting; 4] = [
     set(
         "law",

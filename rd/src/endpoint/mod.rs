@@ -327,7 +327,7 @@ impl Endpoint {
         self.core.ack_spacing_ns = spacing_ns;
     }
 
-    /// Begins congestion control anew towards each peer, as if its session had just been opened. A simulator measures from
+    /// Starts congestion control again towards each peer, as if its session had just been opened. A simulator measures from
     /// then on.
     pub fn renew_control(&mut self, now: Nanos) {
         self.peers.iter_mut().for_each(|(_, peer)| peer.renew_control(&mut self.core, now));

@@ -217,7 +217,7 @@ impl Peer {
         self.tx.steering.open(cc, terms.scheme.learns(), window_bytes);
     }
 
-    /// Begins congestion control anew, if there is any.
+    /// Starts congestion control again, if there is any.
     pub(crate) fn renew_control(&mut self, core: &mut Core, now: Nanos) {
         if self.session.is_open() && !self.has_lane() {
             let (seed, buffer_bytes) = (core.rng.next_u64(), self.tx.steering.buffer_bytes());

@@ -1,7 +1,7 @@
 //! The memory that the links of a switch share where switches pause. The switch tells the sender at the other end of a link
 //! to pause before it would have to drop what comes from there.
 //!
-//! The memory counts what waits by the link that it came by. What goes at once to a free link takes none, and neither does
+//! The memory counts what waits by the link that it came by. A packet that goes at once to a free link takes none, and neither does
 //! what overtakes ([`crate::link::LinkConfig::control_first`]): that is another class, which is not paused. One class is
 //! lossless. A packet leaves the memory when its link begins to send it.
 
@@ -238,7 +238,7 @@ impl SharedMemory {
         if one.is_paused { Admission::Pauses } else { Admission::Kept }
     }
 
-    /// A packet leaves; true if its sender may go on. What is in the headroom goes first.
+    /// A packet leaves; true if its sender may go on. Packets in the headroom go first.
     pub(super) fn release(&mut self, ingress: u16, bytes: u32) -> bool {
         let one = &mut self.ingress[usize::from(ingress)];
         let from_headroom = one.headroom_bytes.min(bytes.into());
