@@ -330,7 +330,7 @@ fn two_hundred_peers_have_one_name_in_turn() {
         put(&mut peer, link, &round.to_ne_bytes()).expect("a link").expect("room");
         drop(peer);
         until(&mut hub, |read, events| {
-            let down = events.iter().any(|e| matches!(e, Event::Down(_, _, End::Closed)));
+            let down = events.iter().any(|e| matches!(e, Event::Down(_, _, End::Closed, _)));
             assert!(!down || read == [round.to_ne_bytes()], "{round}: {read:?}, {events:?}");
             down
         });
@@ -361,7 +361,7 @@ fn forked_peer() {
 fn the_end_of_a_process_is_seen_though_it_has_left_a_child() {
     let (mut hub, begun) = (port(13), Instant::now());
     let mut peer = start("forked_peer", "");
-    until(&mut hub, |_, events| events.iter().any(|e| matches!(e, Event::Down(_, _, End::Died))));
+    until(&mut hub, |_, events| events.iter().any(|e| matches!(e, Event::Down(_, _, End::Died, _))));
     peer.wait().expect("a child");
     assert_eq!(hub.reach(name(14), monotonic_ns()), Reach::None, "nobody has its name");
     assert!(begun.elapsed() < Duration::from_secs(8), "before the child's own end");

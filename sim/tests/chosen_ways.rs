@@ -152,5 +152,5 @@ fn the_example_with_rails_can_run() {
         .expect("a scenario");
     assert_eq!(prepared.plan.hosts(), 64);
     assert_eq!(prepared.plan.choices(HostId(0), HostId(63)), 8);
-    assert_eq!(prepared.work.flows().len(), 1000);
+    assert_eq!(prepared.work.flows().len(), 100);
 }

@@ -150,6 +150,8 @@ mutants! {
         CountsEntriesWithoutRoom,
         /// An operation with delivery complete ends when its entry is written.
         DeliversWhenWritten,
+        /// An operation fails with its session though the peer has read its entry.
+        ForgetsWhatWasReadAtTheEnd,
         /// The end of a session leaves its lane, though the peer has yet to read entries.
         KeepsTheLaneOfAnEndedSession,
         /// An endpoint that leaves gives buffers back that its peer may read.

@@ -44,12 +44,12 @@ impl<O: Outside, M: Memory> Parts<'_, O, M> {
                 engine.handle_reached(name);
             }
             Event::Refused(name) | Event::Room(name) => engine.handle_reached(name),
-            Event::Down(name, link, end) => {
+            Event::Down(name, link, end, read) => {
                 if end == End::Broken {
                     tracing::warn!(%name, "a local peer wrote what it must not: its session ends");
                 }
                 let closed = end == End::Closed;
-                engine.handle_lane_down(now, Lane(link.number()), closed, host);
+                engine.handle_lane_down(now, Lane(link.number()), (closed, read), host);
             }
         });
     }

@@ -61,8 +61,8 @@ pub enum Event {
     Refused(SocketAddr),
     /// The endpoint of this name has read more of what was written to it.
     Room(SocketAddr),
-    /// The link is no more.
-    Down(SocketAddr, LinkId, End),
+    /// The link is no more. The peer has read so much of what was written to it, as [`Lanes::read_by_peer`] counts.
+    Down(SocketAddr, LinkId, End, u64),
 }
 
 /// The links of an endpoint.

@@ -485,7 +485,7 @@ impl LocalPort {
     /// Takes a link out of the table.
     fn leave(&mut self, index: usize, end: End, f: &mut dyn FnMut(Event)) {
         let place = self.places.get_mut(index).and_then(Option::take);
-        let Some(Place { link, seen_by, sees, generation, .. }) = place else { return };
+        let Some(Place { mut link, seen_by, sees, generation, .. }) = place else { return };
         let id = LinkId { index: index as u32, generation };
         self.places.remove(index);
         self.by_name.remove(&link.name);
@@ -495,10 +495,11 @@ impl LocalPort {
         if sees {
             self.unsee(&seen_by);
         }
-        let name = link.name;
+        // A peer that says what cannot be has read nothing more than is known.
+        let (name, read) = (link.name, link.read_by_peer().unwrap_or(0));
         // The ring says so before anybody gets memory back that the peer may read.
         drop(link);
-        f(Event::Down(name, id, end));
+        f(Event::Down(name, id, end, read));
     }
 
     fn disarm(&mut self) {

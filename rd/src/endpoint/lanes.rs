@@ -150,12 +150,12 @@ impl Endpoint {
     }
 
     /// The lane is no more: the peer's process has ended, or its endpoint has `closed` the lane. Everything that it had
-    /// written before has been handed in.
+    /// written before has been handed in, and it has `read` so much, as [`Host::read_by_peer`] counts.
     pub fn handle_lane_down<H: Host>(
         &mut self,
         now: Nanos,
         lane: Lane,
-        closed: bool,
+        (closed, read): (bool, u64),
         host: &mut H,
     ) {
         let reason = match closed {
@@ -168,6 +168,7 @@ impl Endpoint {
             }
             match peer.session.phase() {
                 Phase::Open if peer.has_lane() => {
+                    peer.settle_up_to(&mut self.core, host, read);
                     peer.end(&mut self.core, host, reason);
                 }
                 Phase::Leaving => {

@@ -319,6 +319,7 @@ impl Peer {
         if matches!(reason, EndReason::Failed(e) if e != OpError::Canceled) {
             core.stats.sessions_failed += 1;
         }
+        self.settle_at_end(core, host);
         // Before the application gets buffers back that the peer may read. What the peer has not read by now comes too
         // late, and nothing of another session may stand behind it.
         let breaks = matches!(reason, EndReason::Failed(_)) || self.has_unread(host);

@@ -146,12 +146,26 @@ impl Peer {
                 return;
             }
             let Some(read) = host.read_by_peer(lane) else { return };
-            while let Some((_, op)) = self.lane.unread.pop_front_if(|(at, _)| *at <= read) {
-                self.settle(core, host, op);
-            }
+            self.settle_up_to(core, host, read);
             if rings && !self.lane.unread.is_empty() {
                 host.starve(lane);
             }
+        }
+    }
+
+    /// Ends the operations that end when the peer has `read` so far.
+    pub(crate) fn settle_up_to<H: Host>(&mut self, core: &mut Core, host: &mut H, read: u64) {
+        while let Some((_, op)) = self.lane.unread.pop_front_if(|(at, _)| *at <= read) {
+            self.settle(core, host, op);
+        }
+    }
+
+    /// Before the session ends: what the peer has read by now did not fail. Word of the end overtakes the count.
+    pub(super) fn settle_at_end<H: Host>(&mut self, core: &mut Core, host: &mut H) {
+        let looks = !self.lane.unread.is_empty() && !mutant(Mutant::ForgetsWhatWasReadAtTheEnd);
+        let lane = self.lane.way.filter(|_| looks);
+        if let Some(read) = lane.and_then(|lane| host.read_by_peer(lane)) {
+            self.settle_up_to(core, host, read);
         }
     }
 

@@ -481,10 +481,10 @@ impl Lanes for SimLanes {
             let pair = &inner.pairs[&(one, other)];
             let is_over = pair.ways.is_some() && !pair.has[side(peer, me)];
             let (id, end, name) = (id_of(pair.number, peer), pair.end, inner.names[peer]);
-            let is_read = inner.ways(me, id).is_some_and(|(_, way)| way.entries.is_empty());
-            if is_over && is_read {
+            let ways = inner.ways(me, id).map(|(mine, way)| (mine.read, way.entries.is_empty()));
+            if let Some((read, true)) = ways.filter(|_| is_over) {
                 inner.pairs.remove(&(one, other));
-                f(Event::Down(name, id, end));
+                f(Event::Down(name, id, end, read));
             }
         }
     }
@@ -541,10 +541,11 @@ impl SimLanes {
 
     /// Closes a link, and tells this side's engine.
     fn give_up(&mut self, id: LinkId, now: Nanos) {
+        let read = self.read_by_peer(id).unwrap_or(0);
         self.close(id);
         let mut inner = self.hall.inner();
         let (me, name) = (self.me, inner.names[peer_of(id)]);
-        inner.events[me].push_back(Event::Down(name, id, End::Closed));
+        inner.events[me].push_back(Event::Down(name, id, End::Closed, read));
         inner.wakes.push((me, now));
     }
 

@@ -7,7 +7,7 @@ use super::memory::{Plan, What, Wrong};
 use super::net::Fate;
 use super::node::Setup;
 use super::script::{ANY_FAILURE, NO_FAILURE, PATIENCE_NS, world};
-use super::sim::World;
+use super::sim::{Action, World};
 use erd_rd::OpError;
 use erd_rd::units::{MICROSECOND, MILLISECOND, SECOND};
 use erd_rd::wire::header::PacketKind;
@@ -109,4 +109,31 @@ pub fn late_word_of_a_withdrawn_answer() {
     assert_eq!((w.result(received), w.outcome(sent)), (Some(Ok(64)), Some(Ok(()))));
     assert!(w.ledger.memory.asked[0].ended.is_some_and(|ended| ended.is_err()), "the read");
     assert_eq!(w.stats(1).sessions_opened, 1);
+}
+
+/// Node 1 reads a message, and then says goodbye or dies. Node 0 hears of the end before it has looked how far node 1 has
+/// read.
+///
+/// # Panics
+/// If its send fails: node 1 had the message.
+pub fn what_was_read_before_the_end() {
+    for dies in [false, true] {
+        let mut w = pair(ANY_FAILURE, |setup| {
+            setup.lanes = Some(LaneHabits { delay_ns: MILLISECOND, ..LaneHabits::default() });
+        });
+        let received = w.want(1, 64);
+        let first = w.post(0, 1, 64);
+        w.settle(PATIENCE_NS);
+        assert_eq!((w.result(received), w.outcome(first)), (Some(Ok(64)), Some(Ok(()))));
+        let received = w.want(1, 64);
+        let read = w.post(0, 1, 64);
+        assert!(w.run_until(SECOND, |w| w.result(received).is_some()), "it has come");
+        assert_eq!((w.result(received), w.outcome(read)), (Some(Ok(64)), None));
+        match dies {
+            true => w.act(Action::Kill(1)),
+            false => w.close(1),
+        }
+        w.settle(PATIENCE_NS);
+        assert_eq!(w.outcome(read), Some(Ok(())), "node 1 dies: {dies}");
+    }
 }

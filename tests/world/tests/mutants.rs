@@ -20,7 +20,7 @@ use rand_pcg::rand_core::{Rng, SeedableRng};
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 
 /// Mutants that an attack brings out: peers that keep to the protocol do not, or hardly.
-const ATTACKS: [(Mutant, fn()); 11] = [
+const ATTACKS: [(Mutant, fn()); 12] = [
     (Mutant::AdmitsStrangers, intruder::sends_unbidden),
     (Mutant::AcceptsDuplicates, intruder::repeats_a_packet),
     (Mutant::RaisesLimitsOnAStaleAck, intruder::raises_limits_by_a_stale_acknowledgement),
@@ -30,6 +30,7 @@ const ATTACKS: [(Mutant, fn()); 11] = [
     (Mutant::TakesReplays, keyed::replays),
     (Mutant::TakesEntriesOfAnyWriter, neighbours::entries_of_another_session),
     (Mutant::WithholdsLimitsOfALane, neighbours::more_messages_than_may_wait),
+    (Mutant::ForgetsWhatWasReadAtTheEnd, neighbours::what_was_read_before_the_end),
     (Mutant::LendsClosedMemory, runs::closes_what_it_lent),
     (Mutant::LeavesBuffersReadable, runs::leaves_while_it_is_read),
 ];

@@ -148,6 +148,11 @@ fn a_lane_tells_new_limits() {
 }
 
 #[test]
+fn a_send_that_was_read_before_the_end_is_no_failure() {
+    neighbours::what_was_read_before_the_end();
+}
+
+#[test]
 fn late_word_of_a_withdrawn_answer_is_about_nothing_else() {
     neighbours::late_word_of_a_withdrawn_answer();
 }

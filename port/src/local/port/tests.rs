@@ -117,6 +117,9 @@ fn what_was_written_before_a_link_was_closed_is_read() {
     for number in 0..40 {
         put(&mut one, here, 1, &[number]).expect("room");
     }
+    let read = put(&mut other, there, 1, b"read").expect("room");
+    assert_eq!(polled(&mut one).len(), 1);
+    put(&mut other, there, 1, b"not read").expect("room");
     drop(one);
     let mut seen = Seen::new();
     let mut events = Vec::new();
@@ -127,8 +130,8 @@ fn what_was_written_before_a_link_was_closed_is_read() {
     assert_eq!(seen.len(), 40);
     let name = SocketAddr::from(([127, 0, 5, 7], 7));
     assert!(
-        matches!(events[..], [Event::Down(down, link, End::Closed | End::Died)]
-            if (down, link) == (name, there)),
+        matches!(events[..], [Event::Down(down, link, End::Closed | End::Died, count)]
+            if (down, link, count) == (name, there, read)),
         "{events:?}"
     );
     assert_eq!((other.links(), other.read_by_peer(there)), (0, None));
@@ -190,7 +193,7 @@ fn who_offers_again_has_forgotten_the_link_before() {
     one.close(here);
     assert_eq!(one.reach(other.options.name, monotonic_ns()), Reach::Asked);
     let events = worked(&mut other);
-    let [Event::Down(_, down, End::Closed), Event::Up(_, up)] = events[..] else {
+    let [Event::Down(_, down, End::Closed, _), Event::Up(_, up)] = events[..] else {
         panic!("{events:?}")
     };
     assert!(down == there && up != there);

@@ -257,12 +257,12 @@ impl Others {
         let events = worked(&mut self.hub);
         for event in &events {
             match event {
-                Event::Down(name, id, End::Broken)
+                Event::Down(name, id, End::Broken, _)
                     if (*name, *id) == (Spoiler::name(), self.spoiled) =>
                 {
                     self.counts.broken += 1;
                 }
-                Event::Down(name, id, End::Closed)
+                Event::Down(name, id, End::Closed, _)
                     if (*name, *id) == (Spoiler::name(), self.spoiled) =>
                 {
                     self.counts.closed += 1;
