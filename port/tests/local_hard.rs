@@ -361,7 +361,9 @@ fn forked_peer() {
 fn the_end_of_a_process_is_seen_though_it_has_left_a_child() {
     let (mut hub, begun) = (port(13), Instant::now());
     let mut peer = start("forked_peer", "");
-    until(&mut hub, |_, events| events.iter().any(|e| matches!(e, Event::Down(_, _, End::Died, _))));
+    until(&mut hub, |_, events| {
+        events.iter().any(|e| matches!(e, Event::Down(_, _, End::Died, _)))
+    });
     peer.wait().expect("a child");
     assert_eq!(hub.reach(name(14), monotonic_ns()), Reach::None, "nobody has its name");
     assert!(begun.elapsed() < Duration::from_secs(8), "before the child's own end");
