@@ -72,6 +72,9 @@ pub struct PaperNetwork {
     /// `[engines]` of the scenario.
     #[serde(default)]
     pub engines: Table,
+    /// What is different for a scheme that needs a network without losses.
+    #[serde(default)]
+    pub lossless: Lossless,
     /// Its form at each size: `topology` of the scenario, and `bad_links`.
     #[serde(default)]
     pub full: Table,
@@ -81,6 +84,18 @@ pub struct PaperNetwork {
     /// The same.
     #[serde(default)]
     pub short: Table,
+}
+
+/// Goes before the same keys of the network.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Lossless {
+    /// `[links]` of the scenario.
+    #[serde(default)]
+    pub links: Table,
+    /// `[switches]` of the scenario, with `pfc`.
+    #[serde(default)]
+    pub switches: Table,
 }
 
 /// A paper's file.
@@ -141,6 +156,12 @@ pub struct Arm {
     pub engines: Table,
     /// Another network than the claim's.
     pub network: Option<String>,
+    /// The network's lossless form.
+    #[serde(default)]
+    pub lossless: bool,
+    /// What else `[switches]` of the scenario says.
+    #[serde(default)]
+    pub switches: Table,
 }
 
 /// Work.
@@ -180,6 +201,14 @@ pub enum Measure {
     WorstOverMean,
     /// Payloads cut off.
     Trims,
+    /// Packets that later ones overtook, in percent.
+    LatePercent,
+    /// Packets that 8 or more later ones overtook, in percent.
+    FarLatePercent,
+    /// By how many later packets 99 % of the packets were overtaken at most: one less than a power of two.
+    LateP99Packets,
+    /// Packets on the shortest ways, over those that random choices would have put there.
+    ShortestShare,
     /// Payload over the time until all have arrived.
     GoodputGbps,
 }
@@ -330,7 +359,13 @@ impl Constants {
                 merge(&mut all.links, &from.links);
                 merge(&mut all.switches, &from.switches);
                 merge(&mut all.engines, &from.engines);
+                merge(&mut all.lossless.links, &from.lossless.links);
+                merge(&mut all.lossless.switches, &from.lossless.switches);
                 for size in every_size() {
+                    // Half of another topology would be none.
+                    if from.form(size).contains_key("topology") {
+                        all.form_mut(size).remove("topology");
+                    }
                     merge(all.form_mut(size), from.form(size));
                 }
             }

@@ -10,6 +10,7 @@ pub mod outcome;
 pub mod page;
 pub mod runs;
 pub mod scenario;
+pub mod watcher;
 
 use anyhow::Context;
 use claims::{Arm, Book, Claim, ClaimCase, Scale};

@@ -3,6 +3,7 @@
 use super::claims::{Claim, ClaimCase, ClaimFigure, Measure, Scale, Show};
 use super::runs::ClaimRun;
 use super::scenario::Column;
+use super::watcher::Watched;
 use serde::{Deserialize, Serialize};
 
 /// A gain counts as the paper's from this part of it on, and a value as equal within this distance.
@@ -83,6 +84,10 @@ impl Measure {
             Measure::Spread => run.max_us / run.least_us,
             Measure::WorstOverMean => run.max_us / run.mean_us,
             Measure::Trims => run.trims as f64,
+            Measure::LatePercent => run.pairs.late_percent,
+            Measure::FarLatePercent => run.pairs.far_late_percent,
+            Measure::LateP99Packets => run.pairs.late_p99_packets,
+            Measure::ShortestShare => run.pairs.shortest_share,
             Measure::GoodputGbps => run.goodput_gbps,
         }
     }
@@ -262,6 +267,15 @@ fn median(runs: &[ClaimRun]) -> ClaimRun {
         repeats_spurious: of(|run| run.repeats_spurious as f64) as u64,
         trims: of(|run| run.trims as f64) as u64,
         drops: of(|run| run.drops as f64) as u64,
+        timeouts: of(|run| run.timeouts as f64) as u64,
+        marks: of(|run| run.marks as f64) as u64,
+        pauses: of(|run| run.pauses as f64) as u64,
+        pairs: Watched {
+            late_percent: of(|run| run.pairs.late_percent),
+            far_late_percent: of(|run| run.pairs.far_late_percent),
+            late_p99_packets: of(|run| run.pairs.late_p99_packets),
+            shortest_share: of(|run| run.pairs.shortest_share),
+        },
     }
 }
 
@@ -285,6 +299,10 @@ mod tests {
             repeats_spurious: 0,
             trims: 0,
             drops: 0,
+            timeouts: 0,
+            marks: 0,
+            pauses: 0,
+            pairs: Watched::default(),
         }
     }
 

@@ -1,5 +1,6 @@
 //! Runs scenarios on several threads, each once.
 
+use super::watcher::{Watched, Watcher};
 use crate::experiment::Experiment;
 use crate::patterns::bound::Bound;
 use crate::read::scenario::{Prepared, ScenarioFile};
@@ -43,6 +44,18 @@ pub struct ClaimRun {
     pub trims: u64,
     /// Packets dropped.
     pub drops: u64,
+    /// Repeats after time without progress. They are among the repeats.
+    #[serde(default)]
+    pub timeouts: u64,
+    /// Packets marked.
+    #[serde(default)]
+    pub marks: u64,
+    /// How often a link had to pause.
+    #[serde(default)]
+    pub pauses: u64,
+    /// What was counted of some pairs of hosts.
+    #[serde(default)]
+    pub pairs: Watched,
 }
 
 /// The results of all scenarios that have been run, by their text. One that could not be run has what was wrong.
@@ -100,7 +113,8 @@ fn run(text: &str) -> anyhow::Result<ClaimRun> {
     let lone = |from, to, bytes| plan.lone_ps(from, to, bytes);
     let bound = Bound::within(&work, &link, &cuts, lone);
     let experiment = Experiment { plan: plan.clone(), work, engines, seed, threads: 1 };
-    let results = experiment.run_with(limit_ps, &failures)?;
+    let mut watcher = Watcher::default();
+    let (results, fabric) = experiment.run_observed(limit_ps, &failures, &mut watcher)?;
     let summary = Summary::of(&results, &bound);
     let times = summary.completion_us.ok_or_else(|| anyhow::anyhow!("there are no messages"))?;
     let repeats = summary.repeats;
@@ -115,10 +129,14 @@ fn run(text: &str) -> anyhow::Result<ClaimRun> {
         bound_whole_us: short(summary.bound_whole_us),
         goodput_gbps: short(summary.goodput_bytes_per_s * 8e-9),
         data_packets: summary.data_packets,
-        repeats: repeats.nack + repeats.probe + repeats.order + repeats.trim,
+        repeats: repeats.nack + repeats.probe + repeats.order + repeats.trim + repeats.timeout,
         repeats_spurious: repeats.spurious,
         trims: summary.links.trims,
         drops: summary.links.drops,
+        timeouts: repeats.timeout,
+        marks: summary.links.marks,
+        pauses: summary.links.pauses,
+        pairs: watcher.finish(&fabric),
     })
 }
 

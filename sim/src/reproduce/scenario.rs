@@ -1,8 +1,8 @@
 //! A claim's runs as scenarios: their texts are what `erd-sim scenario` reads.
 
 use super::claims::{Arm, Book, Claim, ClaimCase, Scale, merge};
-use crate::schemes;
-use anyhow::Context;
+use crate::{schemes, transport};
+use anyhow::{Context, ensure};
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
@@ -77,11 +77,19 @@ pub fn text(
         cut(&mut work, most);
     }
     let work = Table::from_iter([("pattern".to_owned(), work)]);
+    let (mut links, mut switches) = (network.links.clone(), network.switches.clone());
+    if arm.lossless {
+        let lossless = &network.lossless;
+        ensure!(!lossless.switches.is_empty(), "the network {name} has no lossless form");
+        merge(&mut links, &lossless.links);
+        merge(&mut switches, &lossless.switches);
+    }
+    merge(&mut switches, &arm.switches);
     root.insert("seed".to_owned(), Value::Integer(seed as i64));
     root.insert("limit_ms".to_owned(), Value::Float(network.limit_ms.unwrap_or(1000) as f64));
-    root.insert("links".to_owned(), Value::Table(network.links.clone()));
-    if !network.switches.is_empty() {
-        root.insert("switches".to_owned(), Value::Table(network.switches.clone()));
+    root.insert("links".to_owned(), Value::Table(links));
+    if !switches.is_empty() {
+        root.insert("switches".to_owned(), Value::Table(switches));
     }
     root.insert("engines".to_owned(), Value::Table(engines));
     root.insert("work".to_owned(), Value::Array(vec![Value::Table(work)]));
@@ -90,7 +98,8 @@ pub fn text(
 
 /// The scheme with the column's profile, unless it names one or is a baseline of the simulator.
 fn with_profile(scheme: &str, column: Column) -> String {
-    if scheme.contains(':') || schemes::BASELINES.contains(&scheme) {
+    let baselines = [schemes::BASELINES, transport::BASELINES].concat();
+    if scheme.contains(':') || baselines.contains(&scheme) {
         return scheme.to_owned();
     }
     let (name, rest) = scheme.split_at(scheme.find('+').unwrap_or(scheme.len()));
