@@ -56,12 +56,15 @@ pub enum RoceKind {
 }
 
 impl RoceHeader {
+    /// Bytes that the header of a data packet takes on a link.
+    pub const DATA_BYTES: u32 = 16;
+
     /// Base transport header 12, checksum 4; an acknowledgement header 4, the body of a congestion notification 16
     /// (InfiniBand Architecture Specification 1.2.1, annex A17).
     #[must_use]
     pub fn wire_bytes(&self) -> u32 {
         match self.kind {
-            RoceKind::Data { .. } => 16,
+            RoceKind::Data { .. } => RoceHeader::DATA_BYTES,
             RoceKind::Ack | RoceKind::Nak => 20,
             RoceKind::Cnp => 32,
         }

@@ -1,8 +1,8 @@
 //! Runs scenarios on several threads, each once.
 
 use super::watcher::{Watched, Watcher};
+use crate::compare::bound_of;
 use crate::experiment::Experiment;
-use crate::patterns::bound::Bound;
 use crate::read::scenario::{Prepared, ScenarioFile};
 use crate::summary::Summary;
 use serde::{Deserialize, Serialize};
@@ -109,9 +109,9 @@ pub fn prepare(text: &str) -> anyhow::Result<Prepared> {
 }
 
 fn run(text: &str) -> anyhow::Result<ClaimRun> {
-    let Prepared { plan, work, link, cuts, engines, failures, seed, limit_ps } = prepare(text)?;
-    let lone = |from, to, bytes| plan.lone_ps(from, to, bytes);
-    let bound = Bound::within(&work, &link, &cuts, lone);
+    let prepared = prepare(text)?;
+    let bound = bound_of(&prepared);
+    let Prepared { plan, work, engines, failures, seed, limit_ps, .. } = prepared;
     let experiment = Experiment { plan: plan.clone(), work, engines, seed, threads: 1 };
     let mut watcher = Watcher::default();
     let (results, fabric) = experiment.run_observed(limit_ps, &failures, &mut watcher)?;

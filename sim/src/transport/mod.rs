@@ -11,9 +11,11 @@ mod settings;
 
 pub use settings::SettingError;
 
+use crate::header::{EqdsHeader, RoceHeader};
 use crate::ids::HostId;
 use crate::packet::Packet;
 use crate::time::Picos;
+use crate::wire::{PAYLOAD_BYTES, Wire};
 use agenda::{Agenda, SendRequest};
 use serde::Serialize;
 
@@ -40,6 +42,16 @@ impl Protocol {
             "roce" => Some(Protocol::Roce(roce::RoceSettings::default())),
             "eqds" => Some(Protocol::Eqds(eqds::EqdsSettings::default())),
             _ => None,
+        }
+    }
+
+    /// Payload of its full packets, and what each data packet takes on the wire beside it.
+    #[must_use]
+    pub fn packet_bytes(&self, wire: Wire) -> (u32, u32) {
+        match self {
+            Protocol::Erd => (wire.payload_bytes(), wire.full_bytes() - wire.payload_bytes()),
+            Protocol::Roce(_) => (PAYLOAD_BYTES, wire.bytes(RoceHeader::DATA_BYTES, 0)),
+            Protocol::Eqds(_) => (PAYLOAD_BYTES, wire.bytes(EqdsHeader::WIRE_BYTES, 0)),
         }
     }
 

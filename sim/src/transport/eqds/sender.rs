@@ -213,9 +213,10 @@ impl EqdsSender {
         self.lost.push_back((psn, cause));
     }
 
-    /// No progress: everything that is under way counts as lost. Returns how much that is.
+    /// No progress: everything that is under way counts as lost. Returns for how many repeats to ask. With nothing under way
+    /// these are all that are left: the last request may have been lost, or its pulls were taken for something new.
     pub(super) fn time_out(&mut self) -> u32 {
-        let before = self.lost.len();
+        let before = if self.is_waiting() { self.lost.len() } else { 0 };
         for psn in 0..self.fresh_psn {
             if self.states[psn as usize] == State::Sent {
                 self.lose(psn, EqdsRepeat::Timeout);
@@ -275,6 +276,16 @@ mod tests {
         sender.pulled(3);
         assert_eq!(drain(&mut sender), [0, 2]);
         assert!(sender.arrived_before(3) && sender.is_done());
+    }
+
+    #[test]
+    fn what_was_asked_for_in_vain_is_asked_for_again() {
+        let mut sender = sender(3, 3);
+        drain(&mut sender);
+        assert_eq!((sender.time_out(), sender.time_out()), (3, 3));
+        sender.pulled(1);
+        drain(&mut sender);
+        assert_eq!((sender.time_out(), sender.time_out()), (1, 3), "two still wait for pulls");
     }
 
     /// A window that ends early leaves packets that no other packet asks for.
