@@ -115,6 +115,17 @@ impl<E: Copy> Calendar<E> {
         self.today.last()
     }
 
+    /// All that is left of today, the next event first.
+    pub fn rest_of_today(&self) -> impl Iterator<Item = &Entry<E>> {
+        self.today.iter().rev()
+    }
+
+    /// A node acts on another one no sooner than after this time.
+    #[must_use]
+    pub fn apart_ps(&self) -> Picos {
+        self.apart_ps
+    }
+
     /// When the next event happens.
     #[must_use]
     pub fn next_at(&self) -> Option<Picos> {

@@ -42,6 +42,11 @@ pub struct Packet {
 }
 
 impl Packet {
+    /// Reads memory that its receiver will read.
+    pub(crate) fn first_byte(&self) -> u8 {
+        self.head.first().copied().unwrap_or(0)
+    }
+
     /// Takes the bytes, the path and the mark of another, which gets those of this one.
     pub(crate) fn exchange(&mut self, other: &mut Packet) {
         std::mem::swap(&mut self.head, &mut other.head);

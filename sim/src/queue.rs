@@ -185,6 +185,9 @@ impl Queue {
     /// Takes the next packet out of those that overtake.
     pub fn pop_first(&mut self) -> Option<Hop> {
         let hop = self.first.pop_front()?;
+        if self.first.is_empty() {
+            self.first.clear();
+        }
         self.counters.sent_bytes += u64::from(hop.wire_bytes);
         Some(hop)
     }
@@ -217,6 +220,10 @@ impl Queue {
             return Some(hop);
         }
         let mut hop = self.waiting.pop_front()?;
+        if self.waiting.is_empty() {
+            // It begins anew at the front of its memory, which is in the cache.
+            self.waiting.clear();
+        }
         self.counters.sent_bytes += u64::from(hop.wire_bytes);
         self.waiting_bytes -= u64::from(hop.wire_bytes);
         self.settle_depth(now);
