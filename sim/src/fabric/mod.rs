@@ -14,6 +14,7 @@ mod dragonfly_switch;
 pub mod flowlet;
 mod layout;
 pub mod least;
+mod meeting;
 pub mod memory;
 mod pause;
 pub mod pfc;
@@ -34,10 +35,11 @@ use crate::time::Picos;
 use crate::work::Trigger;
 use blueprint::{Blueprint, NodeId};
 use layout::Layout;
+use meeting::Meeting;
 use reroute::Routing;
 use shard::{Shard, Transit};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Barrier, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// See the module.
 pub struct Fabric {
@@ -223,15 +225,16 @@ impl Fabric {
         let lookahead_ps = self.layout.lookahead_ps();
         let mail: Mail =
             (0..count).map(|_| (0..count).map(|_| Mutex::default()).collect()).collect();
-        let (barrier, next) = (Barrier::new(count), [const { AtomicU64::new(u64::MAX) }; 2]);
+        let (meeting, next) = (Meeting::new(count), [const { AtomicU64::new(u64::MAX) }; 2]);
         std::thread::scope(|scope| {
             for (number, shard) in self.shards.iter_mut().enumerate() {
-                let (barrier, next, mail) = (&barrier, &next, &mail);
+                let (meeting, next, mail) = (&meeting, &next, &mail);
                 scope.spawn(move || {
                     let mut turn = 0;
                     loop {
-                        next[turn].fetch_min(shard.next_at().unwrap_or(u64::MAX), Ordering::SeqCst);
-                        barrier.wait();
+                        next[turn]
+                            .fetch_min(shard.not_before().unwrap_or(u64::MAX), Ordering::SeqCst);
+                        meeting.wait();
                         let first = next[turn].load(Ordering::SeqCst);
                         if first > end {
                             break;
@@ -243,7 +246,7 @@ impl Fabric {
                         post(shard, &mail[number]);
                         // All have read it: the next turn but one uses it again.
                         next[1 - turn].store(u64::MAX, Ordering::SeqCst);
-                        barrier.wait();
+                        meeting.wait();
                         for from in mail {
                             let mut letters =
                                 from[number].lock().unwrap_or_else(PoisonError::into_inner);
