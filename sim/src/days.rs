@@ -120,6 +120,18 @@ impl<E: Copy> Days<E> {
         at
     }
 
+    /// The events of a day, the latest entered first.
+    pub(crate) fn each(&self, day: u64) -> impl Iterator<Item = &Entry<E>> {
+        let mut next = self.last[day as usize % DAYS];
+        std::iter::from_fn(move || {
+            let at = (next != NONE).then_some(next as usize)?;
+            let block = &self.blocks[at];
+            next = block.other;
+            Some(self.events[at * BLOCK..][..block.events as usize].iter().rev())
+        })
+        .flatten()
+    }
+
     /// Takes the events of a day that happen before `until` or then, the latest entered first.
     pub(crate) fn take(&mut self, day: u64, until: Picos, out: &mut Vec<Entry<E>>) {
         let slot = day as usize % DAYS;

@@ -230,11 +230,11 @@ impl Fabric {
             for (number, shard) in self.shards.iter_mut().enumerate() {
                 let (meeting, next, mail) = (&meeting, &next, &mail);
                 scope.spawn(move || {
-                    let mut turn = 0;
+                    let (mut turn, mut patience) = (0, meeting.patience());
                     loop {
                         next[turn]
                             .fetch_min(shard.not_before().unwrap_or(u64::MAX), Ordering::SeqCst);
-                        meeting.wait();
+                        meeting.wait(&mut patience);
                         let first = next[turn].load(Ordering::SeqCst);
                         if first > end {
                             break;
@@ -246,7 +246,7 @@ impl Fabric {
                         post(shard, &mail[number]);
                         // All have read it: the next turn but one uses it again.
                         next[1 - turn].store(u64::MAX, Ordering::SeqCst);
-                        meeting.wait();
+                        meeting.wait(&mut patience);
                         for from in mail {
                             let mut letters =
                                 from[number].lock().unwrap_or_else(PoisonError::into_inner);

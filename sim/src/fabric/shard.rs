@@ -218,6 +218,11 @@ impl Shard {
         self.calendar.taken()
     }
 
+    /// When the next event happens.
+    pub(super) fn next_at(&self) -> Option<Picos> {
+        self.calendar.next_at()
+    }
+
     /// The next event happens no sooner; `None` without one.
     pub(super) fn not_before(&self) -> Option<Picos> {
         self.calendar.not_before()
