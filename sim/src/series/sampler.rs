@@ -95,7 +95,7 @@ impl Observer for Sampler {
     fn run_until(&mut self, fabric: &mut Fabric, end: Picos) {
         // What happens before the work begins has no place in the series.
         if fabric.now() < self.begin && end >= self.begin {
-            fabric.run_until(self.begin);
+            fabric.run_until(self.begin - 1);
             self.restart(fabric);
         }
         while self.sampled_at + self.series.interval_ps <= end {

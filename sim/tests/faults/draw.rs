@@ -1,19 +1,14 @@
 //! What a seed stands for: a scenario file. `erd-sim scenario` runs the text as well, and so do the tests of what the seeds
 //! found.
 
+use super::breaks::{BEGIN_US, failures};
 use super::dice::Dice;
+use super::networks::{Kind, network};
 use erd_rd::cc::schemes::{NAMES, profiles};
-use erd_sim::fabric::blueprint::{Blueprint, NodeId};
-use erd_sim::ids::LinkId;
 use erd_sim::read::scenario::{Prepared, ScenarioFile};
 use erd_sim::schemes::BASELINES;
 use std::fmt::{self, Write};
 use std::path::Path;
-
-/// Links that change, at most.
-const LINKS_MAX: u64 = 6;
-/// Links begin to fail within this time.
-const BEGIN_US: f64 = 300.0;
 
 /// A scenario file. Its `Debug` form is the file.
 #[derive(Clone, PartialEq, Eq)]
@@ -29,16 +24,26 @@ impl Drawn {
     /// The scenario of a seed.
     pub fn new(seed: u64) -> Drawn {
         let mut dice = Dice::new(seed);
+        let speech =
+            dice.pick(&[Speech::Erd, Speech::Erd, Speech::Erd, Speech::Roce, Speech::Eqds]);
         let mut text = format!("seed = {seed}\n");
-        let rate = links(&mut dice, &mut text);
-        let hosts = network(&mut dice, rate);
-        text += &hosts.text;
-        let can_pause = hosts.is_tree && !text.contains("trimming = true");
-        text += &switches(&mut dice, can_pause);
-        text += &engines(&mut dice);
-        text += &work(&mut dice, hosts.count);
+        if speech == Speech::Erd && dice.chance(0.1) {
+            text += "wire = \"htsim\"\n";
+        }
+        let links = links(&mut dice, speech);
+        let network = network(&mut dice, links.rate_gbps);
+        text += &links.text;
+        text += &network.text;
+        text += &switches(&mut dice, speech, network.kind, &links);
+        text += &hosts(&mut dice, links.rate_gbps);
+        text += &match speech {
+            Speech::Erd => engines(&mut dice),
+            Speech::Roce => roce(&mut dice),
+            Speech::Eqds => eqds(&mut dice),
+        };
+        text += &work(&mut dice, network.hosts);
         let plan = Drawn(text.clone()).prepare().plan;
-        let failures = failures(&mut dice, &plan);
+        let failures = failures(&mut dice, &plan, &network);
         Drawn(format!("limit_ms = {}\n{text}{}", failures.limit_ms, failures.text))
     }
 
@@ -50,132 +55,154 @@ impl Drawn {
     }
 }
 
-/// What all links are like. Returns the rate in Gb/s.
-fn links(dice: &mut Dice, text: &mut String) -> f64 {
-    let rate = dice.pick(&[10.0, 40.0, 100.0, 400.0]);
+/// What hosts speak.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Speech {
+    Erd,
+    Roce,
+    Eqds,
+}
+
+/// What all links are like.
+struct Links {
+    text: String,
+    rate_gbps: f64,
+    trimming: bool,
+}
+
+fn links(dice: &mut Dice, speech: Speech) -> Links {
+    let rate_gbps = dice.pick(&[10.0, 40.0, 100.0, 400.0]);
     let queue = dice.spread(9_000.0, 300_000.0) as u64;
     let delay = dice.spread(50.0, 5_000.0);
-    *text += "[links]\n";
-    let _ = writeln!(text, "rate_gbps = {rate}\ndelay_ns = {delay:.3}");
+    let mut text = format!("[links]\nrate_gbps = {rate_gbps}\ndelay_ns = {delay:.3}\n");
     let _ = writeln!(text, "queue = {{ bytes = {queue} }}");
     if dice.chance(0.7) {
         let (min, max) = (queue / dice.between(4, 20), queue - queue / dice.between(5, 20));
-        let _ = writeln!(text, "red = {{ min = {{ bytes = {min} }}, max = {{ bytes = {max} }} }}");
-    }
-    let (trimming, control_first) = (dice.chance(0.4), dice.chance(0.5));
-    let _ = writeln!(text, "trimming = {trimming}\ncontrol_first = {control_first}");
-    rate
-}
-
-/// A network's part of the file, and how many hosts it has.
-struct Hosts {
-    text: String,
-    count: u64,
-    is_tree: bool,
-}
-
-fn network(dice: &mut Dice, rate: f64) -> Hosts {
-    if dice.chance(0.3) { graph(dice, rate) } else { tree(dice, rate) }
-}
-
-/// A tree of up to three tiers, with any number of links upwards and other rates further up.
-fn tree(dice: &mut Dice, rate: f64) -> Hosts {
-    let tiers = dice.between(1, 3);
-    let hashed = dice.chance(0.8);
-    let mut text = format!("[topology.tree]\nhashed = {hashed}\ntiers = [\n");
-    let mut count = 1;
-    let mut bundle = 1;
-    for tier in 1..=tiers {
-        let children = dice.between(2, if tier == 1 { 4 } else { 3 });
-        count *= children;
-        let above = dice.between(1, 2);
-        let up = if tier < tiers { above * dice.between(1, 3) } else { 0 };
-        let _ =
-            write!(text, "  {{ children = {children}, links_per_child = {bundle}, links_up = {up}");
-        if tier > 1 {
-            let part = dice.pick(&[0.25, 0.5, 1.0, 2.0]);
-            let _ = write!(text, ", links = {{ rate_gbps = {} }}", rate * part);
-        }
-        text += " },\n";
-        bundle = above;
-    }
-    text += "]\n";
-    Hosts { text, count, is_tree: true }
-}
-
-/// Switches joined at random, with other rates and delays. Ways of as many links may differ in both.
-fn graph(dice: &mut Dice, rate: f64) -> Hosts {
-    let (count, switches) = (dice.between(2, 8), dice.between(1, 5));
-    let names = |kind: &str, count: u64| {
-        (0..count).map(|at| format!("\"{kind}{at}\"")).collect::<Vec<_>>().join(", ")
-    };
-    let hashed = dice.chance(0.8);
-    let mut text = format!("[topology.graph]\nhashed = {hashed}\n");
-    let _ = writeln!(text, "hosts = [{}]", names("h", count));
-    let _ = writeln!(text, "switches = [{}]\nlinks = [", names("s", switches));
-    for host in 0..count {
-        let switch = dice.between(0, switches - 1);
-        let _ = writeln!(text, "  {{ between = [\"h{host}\", \"s{switch}\"] }},");
-    }
-    let more = dice.between(0, 3);
-    for at in 1..switches + more {
-        // The first ones join all switches.
-        let one = if at < switches { at } else { dice.between(0, switches - 1) };
-        let other =
-            if at < switches { dice.between(0, at - 1) } else { dice.between(0, switches - 1) };
-        if one == other {
-            continue;
-        }
-        let (links, delay) = (dice.between(1, 2), dice.spread(50.0, 10_000.0));
-        let rate = rate * dice.pick(&[0.25, 0.5, 1.0, 2.0]);
+        let most = dice.pick(&[0.1, 1.0, 1.0]);
         let _ = writeln!(
             text,
-            "  {{ between = [\"s{one}\", \"s{other}\"], count = {links}, link = {{ rate_gbps = {rate}, delay_ns = {delay:.3} }} }},"
+            "red = {{ min = {{ bytes = {min} }}, max = {{ bytes = {max} }}, most = {most} }}"
         );
     }
-    text += "]\n";
-    Hosts { text, count, is_tree: false }
+    // EQDS lives by it.
+    let trimming = dice.chance(if speech == Speech::Eqds { 0.8 } else { 0.3 });
+    let control_first = dice.chance(0.5);
+    let _ = writeln!(text, "trimming = {trimming}\ncontrol_first = {control_first}");
+    Links { text, rate_gbps, trimming }
 }
 
-/// Switches that balance by flowlets, or that pause senders. Pauses can hold each other up for ever where links form rings,
-/// as in any such network, so that only trees have them.
-fn switches(dice: &mut Dice, can_pause: bool) -> String {
-    match dice.between(0, 19) {
-        0 | 1 => {
-            let gap = dice.spread(0.5, 100.0);
-            format!("[switches]\nbalancing = \"flowlet\"\nflowlet_gap_us = {gap:.3}\n")
-        }
-        2 | 3 if can_pause => {
-            let xoff = dice.between(10_000, 60_000);
-            let xon = xoff - dice.between(1_000, 9_000);
-            let pfc = dice.pick(&[
-                "alpha = 0.005".to_owned(),
-                format!("xoff = {{ bytes = {xoff} }}, xon = {{ bytes = {xon} }}"),
-            ]);
-            format!("[switches]\npfc = {{ memory = {{ us = 400 }}, {pfc} }}\n")
-        }
-        _ => String::new(),
+/// Switches that balance by flowlets, pause senders, or route around dead links.
+fn switches(dice: &mut Dice, speech: Speech, kind: Kind, links: &Links) -> String {
+    let mut text = "[switches]\n".to_owned();
+    if dice.chance(0.1) {
+        let gap = dice.spread(0.5, 100.0);
+        let _ = writeln!(text, "balancing = \"flowlet\"\nflowlet_gap_us = {gap:.3}");
     }
+    // Pauses can hold each other up for ever where links form rings, as in any such network, so that only trees have them.
+    let can_pause = kind == Kind::Tree && !links.trimming;
+    if can_pause && dice.chance(if speech == Speech::Roce { 0.7 } else { 0.15 }) {
+        let xoff = dice.between(10_000, 60_000);
+        let xon = xoff - dice.between(1_000, 9_000);
+        let pfc = dice.pick(&[
+            "alpha = 0.005".to_owned(),
+            "alpha = 0.05".to_owned(),
+            format!("xoff = {{ bytes = {xoff} }}, xon = {{ bytes = {xon} }}"),
+        ]);
+        let _ = writeln!(text, "pfc = {{ memory = {{ us = 400 }}, {pfc} }}");
+    }
+    if !kind.is_told() && dice.chance(0.25) {
+        let detect = dice.spread(1.0, 1_000.0);
+        let converge = detect + dice.spread(1.0, 10_000.0);
+        let _ = writeln!(
+            text,
+            "rerouting = {{ detect_us = {detect:.3}, converge_us = {converge:.3} }}"
+        );
+    }
+    text
+}
+
+/// What lies between hosts' links and engines.
+fn hosts(dice: &mut Dice, rate_gbps: f64) -> String {
+    if dice.chance(0.8) {
+        return String::new();
+    }
+    let mut text = "[hosts]\n".to_owned();
+    match dice.between(0, 2) {
+        0 => {
+            let _ = writeln!(text, "ring_packets = {}", dice.spread(4.0, 300.0) as u32);
+        }
+        1 => {
+            let _ = writeln!(text, "ring_bytes = {}", dice.spread(9_000.0, 500_000.0) as u32);
+        }
+        _ => {}
+    }
+    let delay = dice.spread(10.0, 20_000.0);
+    text += &match dice.between(0, 4) {
+        0 => String::new(),
+        1 => format!("delay = {{ constant_ns = {delay:.3} }}\n"),
+        2 => format!("delay = {{ uniform_ns = [{:.3}, {delay:.3}] }}\n", delay * dice.unit()),
+        3 => format!("delay = {{ exponential_ns = {delay:.3} }}\n"),
+        _ => {
+            let shape = 1.0 + dice.unit();
+            format!(
+                "delay = {{ pareto_ns = {{ min = {delay:.3}, shape = {shape:.2}, max = 1000000 }} }}\n"
+            )
+        }
+    };
+    if dice.chance(0.5) {
+        let _ = writeln!(text, "packet_ns = {:.3}", dice.spread(1.0, 2_000.0));
+    }
+    if dice.chance(0.5) {
+        let _ = writeln!(text, "rate_gbps = {}", rate_gbps * dice.pick(&[0.5, 1.0, 2.0]));
+    }
+    text
+}
+
+/// RoCEv2 with settings.
+fn roce(dice: &mut Dice) -> String {
+    let (qps, acks) = (dice.pick(&[1, 1, 2, 4, 16]), dice.pick(&[1, 4, 16]));
+    let (rto, timer) = (dice.pick(&[500, 1_000, 5_000]), dice.pick(&[5, 55, 500]));
+    let (cnp, counter) = (dice.pick(&[0, 4, 50]), dice.pick(&[100, 10_000]));
+    format!(
+        "[engines]\nscheme = \"roce\"\nsettings = {{ qps = {qps}, ack_packets = {acks}, rto_us = {rto}, \
+         timer_us = {timer}, cnp_us = {cnp}, byte_counter_kb = {counter} }}\n"
+    )
+}
+
+/// EQDS with settings.
+fn eqds(dice: &mut Dice) -> String {
+    let (paths, acks) = (dice.pick(&[1, 2, 8, 64, 256]), dice.pick(&[1, 4, 32]));
+    let (rto, window) = (dice.pick(&[50, 100, 1_000]), dice.spread(0.05, 4.0));
+    let rate = dice.pick(&[0.5, 0.99, 1.0]);
+    format!(
+        "[engines]\nscheme = \"eqds\"\nsettings = {{ paths = {paths}, ack_packets = {acks}, rto_us = {rto}, \
+         window_bdp = {window:.3}, pull_rate = {rate} }}\n"
+    )
 }
 
 fn engines(dice: &mut Dice) -> String {
     let name = dice.pick(&[NAMES, BASELINES].concat());
-    let name = match profiles(name) {
+    let mut name = match profiles(name) {
         [] => name.to_owned(),
         profiles => format!("{name}:{}", dice.pick(profiles)),
     };
+    if dice.chance(0.1) {
+        name += "+oblivious";
+    }
     let paths = dice.pick(&[1, 2, 4, 8, 16, 64, 256]);
     let rto = dice.pick(&[20, 50, 100, 1_000]);
     let (base_known, warm) = (dice.chance(0.7), dice.chance(0.4));
+    let learned = warm && dice.chance(0.2);
     format!(
-        "[engines]\nscheme = \"{name}\"\npaths = {paths}\nrto_min_us = {rto}\nbase_known = {base_known}\nwarm = {warm}\n"
+        "[engines]\nscheme = \"{name}\"\npaths = {paths}\nrto_min_us = {rto}\nbase_known = {base_known}\nwarm = {warm}\n\
+         learned = {learned}\n"
     )
 }
 
 /// The length of a message.
 fn bytes(dice: &mut Dice) -> u64 {
-    let most = dice.pick(&[1.0, 5_000.0, 60_000.0, 300_000.0]);
-    dice.spread(1.0, most) as u64
+    let most = dice.pick(&[1.0, 5_000.0, 60_000.0, 300_000.0, 300_000.0]);
+    if dice.chance(0.4) { dice.between(1, most as u64) } else { dice.spread(1.0, most) as u64 }
 }
 
 fn work(dice: &mut Dice, hosts: u64) -> String {
@@ -245,68 +272,4 @@ fn pattern(dice: &mut Dice, hosts: u64) -> String {
             )
         }
     }
-}
-
-/// The part of the file that says what breaks, and how long the run may take.
-struct Failures {
-    text: String,
-    limit_ms: u64,
-}
-
-/// How a link is named: its ends, and which of parallel ones it is.
-fn name_of(plan: &Blueprint, link: LinkId) -> String {
-    let node = |node: NodeId| match node.0.checked_sub(plan.hosts()) {
-        Some(switch) => format!("s{switch}"),
-        None => format!("h{}", node.0),
-    };
-    let this = &plan.links()[link.0 as usize];
-    let before = plan.links_of(this.from).start..link.0;
-    let which = before.filter(|at| plan.links()[*at as usize].to == this.to).count();
-    format!("link = [\"{}\", \"{}\"]\nwhich = {which}", node(this.from), node(this.to))
-}
-
-fn failures(dice: &mut Dice, plan: &Blueprint) -> Failures {
-    if dice.chance(0.03) {
-        return cut_off(dice, plan);
-    }
-    let for_ever = dice.chance(0.15);
-    let mut text = String::new();
-    for _ in 0..dice.between(0, LINKS_MAX) {
-        let link = name_of(plan, LinkId(dice.index(plan.links().len()) as u32));
-        let both = dice.chance(0.6);
-        let mut note = |at: f64, health: &str| {
-            let _ = writeln!(
-                text,
-                "[[failures]]\n{link}\nboth_ways = {both}\nat_us = {at:.3}\nhealth = {health}"
-            );
-        };
-        let mut at = if dice.chance(0.2) { 0.0 } else { dice.unit() * BEGIN_US };
-        for _ in 0..dice.pick(&[1, 1, 1, 2, 5]) {
-            note(at, &health(dice));
-            at += dice.spread(1.0, 2_000.0);
-            if !(for_ever && dice.chance(0.5)) {
-                note(at, "\"up\"");
-                at += dice.spread(1.0, 200.0);
-            }
-        }
-    }
-    Failures { text, limit_ms: 20_000 }
-}
-
-fn health(dice: &mut Dice) -> String {
-    match dice.between(0, 4) {
-        0 | 1 => "\"dead\"".to_owned(),
-        2 => format!("{{ slowed = {} }}", dice.between(2, 50)),
-        3 => format!("{{ lossy = {:.4} }}", dice.spread(0.0005, 0.3)),
-        _ => format!("{{ lossy = {:.4} }}", dice.spread(0.3, 1.0)),
-    }
-}
-
-/// The link of a host is dead from the beginning on, one way or both.
-fn cut_off(dice: &mut Dice, plan: &Blueprint) -> Failures {
-    let host = dice.index(plan.hosts() as usize) as u32;
-    let link = name_of(plan, LinkId(plan.links_of(NodeId(host)).start));
-    let (both, limit_ms) = (dice.chance(0.5), dice.pick(&[20, 8_000]));
-    let text = format!("[[failures]]\n{link}\nboth_ways = {both}\nat_us = 0\nhealth = \"dead\"\n");
-    Failures { text, limit_ms }
 }

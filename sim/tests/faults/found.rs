@@ -1,7 +1,7 @@
 //! What the seeds found, as small as it gets.
 
 use super::draw::Drawn;
-use super::judge;
+use super::judge::{self, How};
 
 /// Two leaves with two hosts each, and two spines. Paths with even numbers take the first spine.
 const TWO_SPINES: &str = "\
@@ -14,8 +14,12 @@ tiers = [{ children = 2, links_up = 2 }, { children = 2 }]
 ";
 
 fn run(rest: &str) {
+    run_so(rest, How::PLAIN);
+}
+
+fn run_so(rest: &str, how: How) {
     let drawn = Drawn(format!("{rest}{TWO_SPINES}"));
-    judge::run(&drawn, 1).1.unwrap_or_else(|error| panic!("{error}"));
+    judge::run(&drawn, how).1.unwrap_or_else(|error| panic!("{error}"));
 }
 
 /// Answers to a hello all went out on the first path, so no session began if that one was dead on the way back.
@@ -53,7 +57,7 @@ engines = {{ scheme = \"nscc\", warm = true }}
 failures = [{{ link = [\"h0\", \"s0\"], both_ways = false, at_us = 0, health = \"dead\" }}]
 {TWO_SPINES}"
     ));
-    assert!(judge::run(&drawn, 1).1.is_err());
+    assert!(judge::run(&drawn, How::PLAIN).1.is_err());
 }
 
 /// On a link that loses nine packets of ten, an engine looks for the size that passes. Its bursts then had several
@@ -83,5 +87,28 @@ tiers = [{ children = 3 }]
         .to_owned(),
     );
     // The dead link cuts a host off, so that the run ends with an error.
-    assert!(judge::run(&drawn, 1).1.is_err());
+    assert!(judge::run(&drawn, How::PLAIN).1.is_err());
+}
+
+/// A sender of EQDS asked once for the pulls that lost packets need. If that request was lost, it waited for ever.
+#[test]
+fn a_sender_of_eqds_asks_again_for_what_is_lost() {
+    run("\
+work = [{ pattern = { pattern = \"permutation\", message_bytes = 100000 } }]
+engines = { scheme = \"eqds\" }
+failures = [
+  { links = \"hosts\", at_us = 0, health = { lossy = 0.4 } },
+  { links = \"hosts\", at_us = 5000, health = \"up\" },
+]
+");
+}
+
+/// Samples left out what hosts sent in the instant in which the work began.
+#[test]
+fn samples_have_what_is_sent_as_the_work_begins() {
+    let work = "\
+work = [{ flows = [{ from = 0, to = 2, bytes = 10000 }] }]
+engines = { scheme = \"nscc\", warm = true }
+";
+    run_so(work, How { sampled: true, ..How::PLAIN });
 }

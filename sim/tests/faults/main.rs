@@ -3,27 +3,37 @@
 //!
 //! `seeds` says which seeds. A seed stands for a scenario file, which a failure prints.
 
+mod accounts;
+mod breaks;
 mod dice;
 mod draw;
+mod due;
 mod found;
 mod judge;
+mod networks;
+mod samples;
 #[path = "../../../tests/world/src/seeds.rs"]
 mod seeds;
 
 use draw::Drawn;
-use judge::Report;
+use judge::{How, Report};
 use seeds::Seeds;
 
-/// Of so many seeds one runs on two threads, too, unless it has more events than this: threads meet after each delay of the
-/// shortest link.
-const TWICE: u64 = 16;
+/// Of so many seeds one runs on several threads, too, and one while samples are taken, unless it has more events than this:
+/// threads meet after each delay of the shortest link.
+const TWICE: u64 = 8;
 const TWICE_EVENTS_MAX: u64 = 30_000;
 
 fn run_seed(seed: u64) -> Report {
     seeds::run(seed, &Drawn::new(seed), "-p erd-sim --test faults", |drawn| {
-        let (report, ended) = judge::run(drawn, 1);
-        if seed.is_multiple_of(TWICE) && report.events <= TWICE_EVENTS_MAX {
-            assert_eq!(judge::run(drawn, 2).1, ended, "two threads gave another run");
+        let (report, ended) = judge::run(drawn, How::PLAIN);
+        let again = match seed % TWICE {
+            0 => How { threads: 2 + (seed / TWICE % 3) as usize, ..How::PLAIN },
+            1 => How { sampled: true, ..How::PLAIN },
+            _ => return report,
+        };
+        if report.events <= TWICE_EVENTS_MAX {
+            assert_eq!(judge::run(drawn, again).1, ended, "{again:?} gave another run");
         }
         report
     })

@@ -1,0 +1,186 @@
+//! What must come of messages, by how links do in the end.
+
+use erd_sim::experiment::{Engines, Failure};
+use erd_sim::fabric::blueprint::{Blueprint, NodeId, Routes, SwitchPlan};
+use erd_sim::hop::Hop;
+use erd_sim::ids::{HostId, LinkId};
+use erd_sim::link::Health;
+use erd_sim::topology::SEGMENT_WIRE_BYTES;
+use erd_sim::transport::Protocol;
+use erd_sim::work::Flow;
+
+/// A link that loses no more than this counts as one that works.
+const LOSSY_MAX: f64 = 0.3;
+/// Messages must arrive where this share of the path numbers works in both directions. Where fewer do, they may also end
+/// with an error: hellos take turns over all paths, and a few dozen are sent before an engine gives up.
+const GOOD_SHARE: f64 = 0.5;
+/// Path numbers that stand for all, of which a RoCEv2 queue pair has any: among so many, each way of a small network is
+/// taken.
+const ALL_PATHS: u16 = 1024;
+
+/// What must come of messages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Due {
+    /// Everything arrives.
+    Arrives,
+    /// Something cannot arrive, as nothing comes to a host or from it.
+    Fails,
+    /// Either.
+    Either,
+}
+
+/// What must come of a run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Expected {
+    pub due: Due,
+    /// Some hosts may neither get a message nor give it up. An engine takes an acknowledgement of its peer for a sign that
+    /// its own packets arrive, so two hosts that both send go on for ever if no path number works both ways.
+    pub may_wait: bool,
+}
+
+/// Whether links work in the end, and whether they were dead all the time.
+struct Ends {
+    works: Vec<bool>,
+    dead_in_the_end: Vec<bool>,
+    always_dead: Vec<bool>,
+}
+
+impl Ends {
+    fn of(links: usize, failures: &[Failure]) -> Ends {
+        let mut ends = Ends {
+            works: vec![true; links],
+            dead_in_the_end: vec![false; links],
+            always_dead: vec![false; links],
+        };
+        for Failure { at, link, health } in failures {
+            let link = link.0 as usize;
+            ends.works[link] = match health {
+                Health::Up | Health::Slowed { .. } => true,
+                Health::Lossy { share } => *share <= LOSSY_MAX,
+                // Of full packets.
+                Health::Corrupt { bits } => bits * 8.0 * f64::from(SEGMENT_WIRE_BYTES) <= LOSSY_MAX,
+                Health::Dead => false,
+            };
+            let dead = *health == Health::Dead;
+            ends.dead_in_the_end[link] = dead;
+            ends.always_dead[link] = dead && (*at == 0 || ends.always_dead[link]);
+        }
+        ends
+    }
+}
+
+/// What must come of these messages.
+pub fn due(plan: &Blueprint, flows: &[Flow], engines: &Engines, failures: &[Failure]) -> Expected {
+    let ends = Ends::of(plan.links().len(), failures);
+    // Flowlets go wherever the switches send them.
+    let wanders = plan.flowlet_gap_ps().is_some();
+    let (paths, good_share) = match &engines.protocol {
+        Protocol::Roce(_) => (ALL_PATHS, 1.0),
+        Protocol::Eqds(settings) => (settings.paths, GOOD_SHARE),
+        // A flow whose scheme keeps to one path stays on it, even if it is dead.
+        Protocol::Erd if ["single", "plb"].contains(&(engines.scheme)().name()) => {
+            (engines.paths, 1.0)
+        }
+        Protocol::Erd => (engines.paths, GOOD_SHARE),
+    };
+    let good_share = if wanders { 1.0 } else { good_share };
+    let all_work = ends.works.iter().all(|works| *works);
+    let mut expected = Expected { due: Due::Arrives, may_wait: false };
+    for flow in flows.iter().filter(|_| !all_work) {
+        let share = share(plan, &ends, paths, flow);
+        if is_cut_off(plan, flow, &ends) {
+            expected.due = Due::Fails;
+        } else if share < good_share && expected.due == Due::Arrives {
+            expected.due = Due::Either;
+        }
+        let answers = |other: &Flow| (other.from, other.to) == (flow.to, flow.from);
+        expected.may_wait |= share == 0.0 && flows.iter().any(answers);
+    }
+    if engines.protocol != Protocol::Erd {
+        // The baselines never give up.
+        expected.may_wait = true;
+    }
+    if wanders && expected.due == Due::Fails {
+        expected.due = Due::Either;
+    }
+    expected
+}
+
+/// A host's only link was dead all the time: no path avoids it.
+fn is_cut_off(plan: &Blueprint, flow: &Flow, ends: &Ends) -> bool {
+    let hosts = [flow.from, flow.to].map(|host| NodeId(host.0));
+    let links = plan.links().iter().zip(&ends.always_dead);
+    links
+        .filter(|(_, dead)| **dead)
+        .any(|(link, _)| hosts.contains(&link.from) || hosts.contains(&link.to))
+}
+
+/// Share of the path numbers whose ways there and back have no link that fails: an acknowledgement goes out on the path of
+/// what it acknowledges.
+fn share(plan: &Blueprint, ends: &Ends, paths: u16, flow: &Flow) -> f64 {
+    let works = |path: u16, from: HostId, to: HostId| {
+        let hop = Hop { path, ..Hop::probe(from, to, 100) };
+        let way = match plan.rerouting() {
+            Some(_) => around(plan, &ends.dead_in_the_end, &hop),
+            None => Some(plan.way(&hop)),
+        };
+        way.is_some_and(|way| way.iter().all(|link| ends.works[link.0 as usize]))
+    };
+    let both = |path: &u16| works(*path, flow.from, flow.to) && works(*path, flow.to, flow.from);
+    (0..paths).filter(both).count() as f64 / f64::from(paths)
+}
+
+/// The way of a packet once all switches know of the dead links; `None` where it has no link left.
+fn around(plan: &Blueprint, dead: &[bool], hop: &Hop) -> Option<Vec<LinkId>> {
+    let mut way = vec![LinkId(plan.links_of(NodeId(hop.from.0)).start)];
+    loop {
+        let node = plan.links()[way[way.len() - 1].0 as usize].to;
+        let Some(switch) = node.0.checked_sub(plan.hosts()) else { return Some(way) };
+        let left: Vec<u32> = onwards(plan, node, hop.to)
+            .into_iter()
+            .filter(|link| is_last(plan, *link) || !dead[*link as usize])
+            .filter(|link| is_last(plan, *link) || reaches(plan, dead, *link, hop.to))
+            .collect();
+        if left.is_empty() {
+            return None;
+        }
+        let SwitchPlan { spread, .. } = &plan.switches()[switch as usize];
+        way.push(LinkId(left[spread.pick(left.len() as u32, hop) as usize]));
+    }
+}
+
+/// The link leads to a host. Its switch has no other one, and keeps to it.
+fn is_last(plan: &Blueprint, link: u32) -> bool {
+    plan.links()[link as usize].to.0 < plan.hosts()
+}
+
+/// Whether the switch at a link's end has a way to a host that is not dead.
+fn reaches(plan: &Blueprint, dead: &[bool], link: u32, to: HostId) -> bool {
+    let node = plan.links()[link as usize].to;
+    onwards(plan, node, to)
+        .into_iter()
+        .any(|next| is_last(plan, next) || (!dead[next as usize] && reaches(plan, dead, next, to)))
+}
+
+/// The links that lead from a switch towards a host.
+fn onwards(plan: &Blueprint, node: NodeId, to: HostId) -> Vec<u32> {
+    let first = plan.links_of(node).start;
+    let switch = &plan.switches()[(node.0 - plan.hosts()) as usize];
+    match &switch.routes {
+        Routes::Tree { first_host, hosts, hosts_per_child, links_per_child, links_up } => {
+            let down = hosts / hosts_per_child * links_per_child;
+            match to.0.checked_sub(*first_host).filter(|below| below < hosts) {
+                Some(below) => {
+                    let child = first + below / hosts_per_child * links_per_child;
+                    (child..child + links_per_child).collect()
+                }
+                None => (first + down..first + down + links_up).collect(),
+            }
+        }
+        Routes::Table { by_host, links } => {
+            let (at, count) = by_host[to.0 as usize];
+            links[at as usize..(at + count) as usize].iter().map(|link| first + link).collect()
+        }
+        Routes::Dragonfly(_) | Routes::Rail(_) => unreachable!("senders choose the way"),
+    }
+}
