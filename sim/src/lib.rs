@@ -26,6 +26,7 @@ pub mod host;
 pub mod ids;
 pub mod link;
 pub mod meter;
+pub mod mutants;
 mod oblivious;
 mod order;
 pub mod packet;

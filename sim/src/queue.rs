@@ -3,6 +3,7 @@
 use crate::hop::Hop;
 use crate::link::{Health, LinkConfig, LinkCounters};
 use crate::meter::DepthMeter;
+use crate::mutants::{Mutant, mutant};
 use crate::time::Picos;
 use rand_pcg::Pcg32;
 use rand_pcg::rand_core::{Rng, SeedableRng};
@@ -126,7 +127,7 @@ impl Queue {
         let loses = match self.health {
             Health::Up | Health::Slowed { .. } | Health::Corrupt { .. } => false,
             Health::Lossy { share } => f64::from(self.rng.next_u32()) < share * 4_294_967_296.0,
-            Health::Dead => true,
+            Health::Dead => !mutant(Mutant::CarriesOverDeadLinks),
         };
         self.counters.lost += u64::from(loses);
         loses
@@ -199,6 +200,9 @@ impl Queue {
         if full && self.trimming && hop.payload_bytes > 0 {
             hop.trim();
             self.counters.trims += 1;
+            if mutant(Mutant::LosesWhatItTrims) {
+                return Offer::Queued;
+            }
         }
         let overtakes = hop.trimmed || control || (full && self.trimming);
         if overtakes && hop.wire_bytes <= SHORT_BYTES && self.first.len() < HEADERS_MAX {

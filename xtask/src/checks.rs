@@ -127,6 +127,13 @@ fn full_steps(report: &mut Report, layout: &Layout) {
             count_tests(job.env("BOUNDS", "large").finish(log)?)
         });
     }
+    report.step("mutants of the simulator", |log| {
+        let test = ["test", "--package", "erd-sim", "--features", "mutants", "--test", "mutants"];
+        let job = layout.cargo(&test).args(["--", "--nocapture"]).env("MUTANTS_ONLY", "");
+        let output = job.run(log)?;
+        let found = output.lines().filter(|line| line.contains(" found with seed ")).count();
+        Done::many(found, format!("{found} found"))
+    });
     report.step("the protocol's model, large scenes", |log| {
         let test = ["test", "--package", "erd-model", "--test", "search", "every_property_holds"];
         let job = layout.cargo(&test).env("BOUNDS", "large").limit(Duration::from_secs(3600));

@@ -5,6 +5,7 @@
 
 use super::blueprint::{Spread, SwitchPlan, flow_of, mixed};
 use crate::hop::Hop;
+use crate::mutants::{Mutant, mutant};
 use crate::time::Picos;
 use rand_pcg::Pcg32;
 use rand_pcg::rand_core::{Rng, SeedableRng};
@@ -77,7 +78,7 @@ impl Flowlets {
         let seed = mixed(self.seed ^ STREAM ^ u64::from(switch) << 32);
         let table = self
             .tables
-            .entry(switch)
+            .entry(if mutant(Mutant::SharesFlowlets) { 0 } else { switch })
             .or_insert_with(|| Table { rng: Pcg32::seed_from_u64(seed), flowlets: HashMap::new() });
         let entry = (mixed(flow_of(hop) ^ seed) % ENTRIES) as u16;
         let Table { rng, flowlets } = table;

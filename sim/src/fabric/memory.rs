@@ -8,6 +8,7 @@
 use super::blueprint::{Blueprint, LinkPlan, NodeId};
 use super::pfc::{Pfc, SwitchMemory, Threshold};
 use crate::link::LinkConfig;
+use crate::mutants::{Mutant, mutant};
 use crate::time::{PS_PER_S, Picos};
 use crate::wire::Wire;
 use std::collections::HashMap;
@@ -217,13 +218,19 @@ impl SharedMemory {
         }
     }
 
+    /// Bytes that wait.
+    pub(super) fn taken_bytes(&self) -> u64 {
+        self.shared_bytes + self.ingress.iter().map(|one| one.headroom_bytes).sum::<u64>()
+    }
+
     /// Takes a packet in that waits.
     pub(super) fn admit(&mut self, ingress: u16, bytes: u32) -> Admission {
         let bytes = u64::from(bytes);
         let is_full = self.shared_bytes + bytes > self.shared_max_bytes;
         let one = &mut self.ingress[usize::from(ingress)];
         if one.is_paused || is_full {
-            if one.headroom_bytes + bytes > one.headroom_max_bytes {
+            let is_over = one.headroom_bytes + bytes > one.headroom_max_bytes;
+            if is_over || mutant(Mutant::HasNoHeadroom) {
                 return Admission::Lost;
             }
             one.headroom_bytes += bytes;
@@ -249,6 +256,7 @@ impl SharedMemory {
         let xon = self.thresholds().1;
         let one = &mut self.ingress[usize::from(ingress)];
         let resumes = one.is_paused && one.headroom_bytes == 0 && one.shared_bytes <= xon;
+        let resumes = resumes && !mutant(Mutant::PausesForGood);
         one.is_paused &= !resumes;
         resumes
     }

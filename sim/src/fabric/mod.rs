@@ -36,6 +36,7 @@ use crate::work::Trigger;
 use blueprint::{Blueprint, NodeId};
 use layout::Layout;
 use meeting::Meeting;
+use memory::SharedMemory;
 use reroute::Routing;
 use shard::{Shard, Transit};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -110,6 +111,12 @@ impl Fabric {
     #[must_use]
     pub fn packets_under_way(&self) -> usize {
         self.shards.iter().map(Shard::packets).sum()
+    }
+
+    /// Memory of switches that pause which packets take, in bytes.
+    #[must_use]
+    pub fn memory_bytes(&self) -> u64 {
+        self.shards.iter().flat_map(|shard| &shard.memories).map(SharedMemory::taken_bytes).sum()
     }
 
     /// The queue of a link.

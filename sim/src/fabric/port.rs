@@ -4,6 +4,7 @@
 use super::blueprint::{LinkPlan, NodeId};
 use crate::hop::Hop;
 use crate::link::{Health, LinkCounters, WireEnd};
+use crate::mutants::{Mutant, mutant};
 use crate::queue::{Offer, Queue};
 use crate::time::{PS_PER_S, Picos};
 
@@ -186,7 +187,9 @@ impl Port {
         if self.has(ODD) {
             let queue = &mut waiting.queue;
             if queue.loses() {
-                queue.count(&hop);
+                if !mutant(Mutant::LeavesLossesUncounted) {
+                    queue.count(&hop);
+                }
                 return Fate::Lost;
             }
         }

@@ -1,6 +1,7 @@
 //! What lies between a host's link and its engine: a ring of bounded size that the network card fills, the time until the
 //! host looks, and the time that it takes for each packet.
 
+use crate::mutants::{Mutant, mutant};
 use crate::time::{PS_PER_S, Picos};
 use rand_pcg::Pcg32;
 use rand_pcg::rand_core::{Rng, SeedableRng};
@@ -115,6 +116,9 @@ impl Receiver {
 
     /// The engine sees the next packet.
     pub(super) fn seen(&mut self, wire_bytes: u32) {
+        if mutant(Mutant::FillsRings) {
+            return;
+        }
         self.packets -= 1;
         self.bytes -= u64::from(wire_bytes);
     }

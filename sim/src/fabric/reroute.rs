@@ -4,6 +4,7 @@
 
 use super::blueprint::{Blueprint, NodeId, Rerouting};
 use crate::ids::{HostId, LinkId};
+use crate::mutants::{Mutant, mutant};
 use crate::time::Picos;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -97,10 +98,10 @@ impl Routing {
             for News { link, dead, near } in entry.remove() {
                 let known = if near { &mut self.near } else { &mut self.far };
                 if dead {
-                    known.insert(link)
-                } else {
-                    known.remove(&link)
-                };
+                    known.insert(link);
+                } else if !mutant(Mutant::ForgetsRecoveries) {
+                    known.remove(&link);
+                }
             }
         }
         if self.near.is_empty() && self.far.is_empty() {
@@ -122,7 +123,10 @@ impl Routing {
                     let link = first + link;
                     let next = plan.links()[link as usize].to.0.checked_sub(plan.hosts());
                     !self.near.contains(&link)
-                        && next.is_some_and(|next| reaches[next as usize] == Reachable::Yes)
+                        && next.is_some_and(|next| {
+                            reaches[next as usize] == Reachable::Yes
+                                || mutant(Mutant::LeadsIntoDeadEnds)
+                        })
                 };
                 let group = plan.switches()[switch as usize].group(*host);
                 let left: Box<[u32]> = group.clone().filter(is_left).collect();

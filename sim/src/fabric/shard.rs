@@ -13,6 +13,7 @@ use crate::hop::Hop;
 use crate::host::SimHost;
 use crate::ids::HostId;
 use crate::link::{Health, LinkCounters, NodeCounters};
+use crate::mutants::{Mutant, mutant};
 use crate::packet::{Packet, PacketPool};
 use crate::queue::Queue;
 use crate::series::watch::Watch;
@@ -267,8 +268,10 @@ impl Shard {
         let Shard { ports, waiting, now, .. } = self;
         ports[port].set_health(&mut waiting[port], *now, health, |hop| lost.push(hop));
         for hop in lost {
-            self.pool.give_back(hop.packet);
-            if !self.memories.is_empty() {
+            if !mutant(Mutant::LeaksPacketsOfTheDead) {
+                self.pool.give_back(hop.packet);
+            }
+            if !self.memories.is_empty() && !mutant(Mutant::KeepsMemoryOfTheDead) {
                 self.release(node, port, &hop);
             }
         }
@@ -366,7 +369,10 @@ impl Shard {
         let links = detour.map_or(u32::MAX, |group| group.len() as u32);
         if links == 0 {
             self.no_route += 1;
-            return self.pool.give_back(hop.packet);
+            if !mutant(Mutant::LeaksRoutelessPackets) {
+                self.pool.give_back(hop.packet);
+            }
+            return;
         }
         let link = match (&mut self.flowlets, detour) {
             (None, None) => switch.route(&hop),
@@ -400,7 +406,7 @@ impl Shard {
     /// A packet is on the wire.
     fn launch(&mut self, launch: &Launch) {
         let Launch { hop, to, at, tie, lost } = *launch;
-        if lost {
+        if lost && !mutant(Mutant::DeliversWrongBits) {
             return self.pool.give_back(hop.packet);
         }
         debug_assert!(
@@ -411,6 +417,7 @@ impl Shard {
         if shard == self.number {
             return self.enter(at, to, tie, What::Arrival(hop));
         }
+        let at = at + Picos::from(mutant(Mutant::MailsLate));
         let what = What::Arrival(hop);
         let packet = self.pool.take_out(hop.packet);
         self.outbox[shard].push(Transit { at, key: what.key(to, tie), what, packet });

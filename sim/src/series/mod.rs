@@ -9,6 +9,7 @@ pub mod rows;
 pub mod sampler;
 pub mod watch;
 
+use crate::mutants::{Mutant, mutant};
 use crate::time::Picos;
 use crate::work::Flow;
 use serde::Serialize;
@@ -99,7 +100,7 @@ impl Series {
         for row in &mut self.rows {
             fold(&mut row.queue_mean_bytes, |a, b| (a + b) / 2.0);
             fold(&mut row.queue_max_bytes, u64::max);
-            fold(&mut row.sent_bytes, |a, b| a + b);
+            fold(&mut row.sent_bytes, |a, b| if mutant(Mutant::HalvesSamples) { b } else { a + b });
         }
         for flow in &mut self.flows {
             fold(&mut flow.arrived_bytes, |a, b| a + b);

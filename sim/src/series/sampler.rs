@@ -5,6 +5,7 @@ use super::{FLOWS_MAX, FlowSeries, PAIRS_MAX, PairCounts, SAMPLES_MAX, Series, s
 use crate::experiment::Observer;
 use crate::fabric::Fabric;
 use crate::ids::{HostId, LinkId};
+use crate::mutants::{Mutant, mutant};
 use crate::time::{Picos, from_ns};
 use crate::work::Flow;
 
@@ -30,7 +31,7 @@ impl Sampler {
     /// The series, once the run is over: `fabric` is what it has left.
     #[must_use]
     pub fn finish(mut self, fabric: &mut Fabric) -> Series {
-        if fabric.now() > self.sampled_at {
+        if fabric.now() > self.sampled_at && !mutant(Mutant::OmitsTheLastSample) {
             self.sample(fabric);
         }
         self.series.whole_ps = self.sampled_at - self.begin;

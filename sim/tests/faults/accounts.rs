@@ -82,6 +82,7 @@ pub fn look_at_rest(fabric: &mut Fabric) {
         let depth = fabric.queue(LinkId(at));
         assert!(depth.is_empty(), "a queue has packets that are not under way");
     }
+    assert_eq!(fabric.memory_bytes(), 0, "switches keep memory of packets that are gone");
     let paused = |fabric: &Fabric| all_links(fabric).paused_ps;
     let mut before = paused(fabric);
     for _ in 0..STEPS_MAX {

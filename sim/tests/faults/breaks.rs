@@ -32,6 +32,9 @@ pub fn failures(dice: &mut Dice, plan: &Blueprint, network: &Network) -> Failure
     }
     let for_ever = dice.chance(0.15);
     let mut text = String::new();
+    if plan.rerouting().is_some() && dice.chance(0.5) {
+        text += &dead_for_ever(dice, plan, network);
+    }
     for _ in 0..dice.between(0, LINKS_MAX) {
         let link = name_of(plan, network, LinkId(dice.index(plan.links().len()) as u32));
         let both = dice.chance(0.6);
@@ -71,6 +74,20 @@ fn health(dice: &mut Dice) -> String {
             format!("{{ flaps = {{ down_us = {down:.3}, up_us = {up:.3}, times = {times} }} }}")
         }
     }
+}
+
+/// A link between switches that dies and stays dead: only that shows whether switches lead packets around it.
+fn dead_for_ever(dice: &mut Dice, plan: &Blueprint, network: &Network) -> String {
+    let of_switches = |link: &u32| {
+        let link = &plan.links()[*link as usize];
+        link.from.0 >= plan.hosts() && link.to.0 >= plan.hosts()
+    };
+    let links: Vec<u32> = (0..plan.links().len() as u32).filter(of_switches).collect();
+    if links.is_empty() {
+        return String::new();
+    }
+    let (link, at) = (name_of(plan, network, LinkId(dice.pick(&links))), dice.unit() * BEGIN_US);
+    format!("[[failures]]\n{link}\nat_us = {at:.3}\nhealth = \"dead\"\n")
 }
 
 /// Many links that are not well, for some time or for ever.

@@ -103,6 +103,27 @@ failures = [
 ");
 }
 
+/// Pulls filled the rings of senders of EQDS, so that acknowledgements were lost. The senders repeated what had arrived for
+/// ever: the receiver answered their requests with more pulls alone.
+#[test]
+fn a_sender_of_eqds_learns_what_has_arrived_though_its_ring_is_short() {
+    let drawn = Drawn(
+        "\
+seed = 3660
+limit_ms = 20000
+links = { rate_gbps = 400, delay_ns = 1226.970, trimming = true, control_first = true }
+hosts = { ring_packets = 7, delay = { constant_ns = 10228.380 }, packet_ns = 525.952 }
+engines = { scheme = \"eqds\", settings = { paths = 1, ack_packets = 1, window_bdp = 0.36, pull_rate = 1 } }
+[[work]]
+pattern = { pattern = \"collective\", operation = \"all-reduce\", algorithm = \"double-tree\", data_bytes = 275045 }
+[topology.tree]
+tiers = [{ children = 3, links_up = 1 }, { children = 2, links = { rate_gbps = 800 } }]
+"
+        .to_owned(),
+    );
+    judge::run(&drawn, How::PLAIN).1.unwrap_or_else(|error| panic!("{error}"));
+}
+
 /// Samples left out what hosts sent in the instant in which the work began.
 #[test]
 fn samples_have_what_is_sent_as_the_work_begins() {

@@ -101,6 +101,28 @@ impl Watch {
     }
 }
 
+/// Of so many seeds one runs on several threads, too, and one while samples are taken, unless it has more events than this:
+/// threads meet after each delay of the shortest link.
+const TWICE: u64 = 8;
+const TWICE_EVENTS_MAX: u64 = 30_000;
+
+/// Runs the scenario of a seed and judges it. Some of them run once more in another way.
+///
+/// # Panics
+/// The run broke a rule.
+pub fn seed(drawn: &Drawn, seed: u64) -> Report {
+    let (report, ended) = run(drawn, How::PLAIN);
+    let again = match seed % TWICE {
+        0 => How { threads: 2 + (seed / TWICE % 3) as usize, ..How::PLAIN },
+        1 => How { sampled: true, ..How::PLAIN },
+        _ => return report,
+    };
+    if report.events <= TWICE_EVENTS_MAX {
+        assert_eq!(run(drawn, again).1, ended, "{again:?} gave another run");
+    }
+    report
+}
+
 /// Runs a scenario and judges it.
 ///
 /// # Panics

@@ -16,26 +16,12 @@ mod samples;
 mod seeds;
 
 use draw::Drawn;
-use judge::{How, Report};
+use judge::Report;
 use seeds::Seeds;
-
-/// Of so many seeds one runs on several threads, too, and one while samples are taken, unless it has more events than this:
-/// threads meet after each delay of the shortest link.
-const TWICE: u64 = 8;
-const TWICE_EVENTS_MAX: u64 = 30_000;
 
 fn run_seed(seed: u64) -> Report {
     seeds::run(seed, &Drawn::new(seed), "-p erd-sim --test faults", |drawn| {
-        let (report, ended) = judge::run(drawn, How::PLAIN);
-        let again = match seed % TWICE {
-            0 => How { threads: 2 + (seed / TWICE % 3) as usize, ..How::PLAIN },
-            1 => How { sampled: true, ..How::PLAIN },
-            _ => return report,
-        };
-        if report.events <= TWICE_EVENTS_MAX {
-            assert_eq!(judge::run(drawn, again).1, ended, "{again:?} gave another run");
-        }
-        report
+        judge::seed(drawn, seed)
     })
 }
 

@@ -14,6 +14,7 @@ use super::{Transport, TransportStats};
 use crate::fabric::blueprint::mixed;
 use crate::header::{EqdsHeader, EqdsKind, Header};
 use crate::ids::HostId;
+use crate::mutants::{Mutant, mutant};
 use crate::packet::{FRAME_BYTES, Packet};
 use crate::port::PacketList;
 use crate::time::{Picos, serialization_ps};
@@ -241,7 +242,7 @@ impl EqdsHost {
             let ack = receiver.ack(psn, marked);
             return self.tell(from, path, message, ack);
         }
-        if packet.trimmed {
+        if packet.trimmed && !mutant(Mutant::TakesTrimmedForWhole) {
             receiver.repeats += 1;
             self.tell(from, path, message, EqdsKind::Nack { psn });
             return self.await_pull(at);
@@ -269,13 +270,17 @@ impl EqdsHost {
         let receiver = &mut self.receivers[at as usize];
         receiver.target = receiver.target.max(target);
         receiver.repeats += repeats;
-        let (message, pulls) = (receiver.message, receiver.pulls);
-        let kind = match receiver.is_whole() {
-            true => receiver.ack(0, false),
-            false => EqdsKind::Pull { pulls },
-        };
-        let path = self.rng.next_u32() as u16 % self.settings.paths;
-        self.tell(from, path, message, kind);
+        let (message, pulls, is_whole) = (receiver.message, receiver.pulls, receiver.is_whole());
+        // What the sender takes for lost may have come, and the acknowledgements of it may be lost.
+        if is_whole || repeats > 0 {
+            let ack = receiver.ack_all();
+            let path = self.rng.next_u32() as u16 % self.settings.paths;
+            self.tell(from, path, message, ack);
+        }
+        if !is_whole {
+            let path = self.rng.next_u32() as u16 % self.settings.paths;
+            self.tell(from, path, message, EqdsKind::Pull { pulls });
+        }
         self.await_pull(at);
         self.run_pulls(now);
     }
@@ -290,7 +295,8 @@ impl EqdsHost {
                 }
                 let mut is_news = sender.arrived_before(expected);
                 for bit in (0..32).filter(|bit| bits >> bit & 1 != 0) {
-                    is_news |= sender.arrived(base + bit);
+                    let off = u32::from(mutant(Mutant::ReadsBitsOneOff));
+                    is_news |= sender.arrived(base + bit + off);
                 }
                 is_news
             }

@@ -83,6 +83,11 @@ impl EqdsReceiver {
         EqdsKind::Ack { expected: self.expected, base, bits: bits.sum(), marked }
     }
 
+    /// The acknowledgement of all that came in order, and of what came of the 32 packets after that.
+    pub(super) fn ack_all(&mut self) -> EqdsKind {
+        self.ack(self.expected + 31, false)
+    }
+
     /// Pulls are wanted.
     pub(super) fn wants(&self) -> bool {
         self.target > self.pulls

@@ -2,6 +2,7 @@
 
 use super::paths::Paths;
 use crate::ids::HostId;
+use crate::mutants::{Mutant, mutant};
 use crate::time::Picos;
 use crate::wire::PAYLOAD_BYTES;
 use crate::work::TaskId;
@@ -216,7 +217,8 @@ impl EqdsSender {
     /// No progress: everything that is under way counts as lost. Returns for how many repeats to ask. With nothing under way
     /// these are all that are left: the last request may have been lost, or its pulls were taken for something new.
     pub(super) fn time_out(&mut self) -> u32 {
-        let before = if self.is_waiting() { self.lost.len() } else { 0 };
+        let all_again = !self.is_waiting() && !mutant(Mutant::AsksOnce);
+        let before = if all_again { 0 } else { self.lost.len() };
         for psn in 0..self.fresh_psn {
             if self.states[psn as usize] == State::Sent {
                 self.lose(psn, EqdsRepeat::Timeout);

@@ -14,6 +14,7 @@ use super::{Transport, TransportStats};
 use crate::fabric::blueprint::mixed;
 use crate::header::{Header, RoceHeader, RoceKind};
 use crate::ids::HostId;
+use crate::mutants::{Mutant, mutant};
 use crate::packet::{FRAME_BYTES, Packet};
 use crate::port::PacketList;
 use crate::time::{Picos, serialization_ps};
@@ -156,7 +157,9 @@ impl RoceHost {
         while let Some(Reverse((_, at))) = self.paced.peek().filter(|next| next.0.0 <= now) {
             let at = *at;
             self.paced.pop();
-            self.ready.push_back(at);
+            if !mutant(Mutant::LosesPacedTurns) {
+                self.ready.push_back(at);
+            }
         }
     }
 

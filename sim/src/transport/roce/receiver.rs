@@ -2,6 +2,7 @@
 
 use super::settings::RoceSettings;
 use crate::header::RoceKind;
+use crate::mutants::{Mutant, mutant};
 use crate::time::Picos;
 
 /// What the receiver answers, and what it makes of a packet.
@@ -40,9 +41,10 @@ impl QpReceiver {
         if notifies {
             self.notify_at = now + settings.cnp_ps;
         }
-        let is_next = psn == self.expected_psn;
+        let skips = mutant(Mutant::SkipsWhatIsMissing) && psn > self.expected_psn;
+        let is_next = psn == self.expected_psn || skips;
         if is_next && !is_trimmed {
-            self.expected_psn += 1;
+            self.expected_psn = psn + 1;
             self.has_asked = false;
             self.unacked += 1;
             let answers = last || self.unacked >= settings.ack_packets;
@@ -61,7 +63,8 @@ impl QpReceiver {
             self.has_asked = true;
             Some(RoceKind::Nak)
         };
-        Taken { is_placed: false, answer, notifies }
+        let is_placed = mutant(Mutant::TakesRepeatsAgain) && psn < self.expected_psn;
+        Taken { is_placed, answer, notifies }
     }
 }
 
