@@ -3,8 +3,10 @@
 
 use super::breaks::{BEGIN_US, failures};
 use super::dice::Dice;
+use super::due::TRIMMED_TIMES_MAX;
 use super::networks::{Kind, network};
 use erd_rd::cc::schemes::{NAMES, profiles};
+use erd_sim::fabric::blueprint::{Blueprint, LinkPlan};
 use erd_sim::read::scenario::{Prepared, ScenarioFile};
 use erd_sim::schemes::BASELINES;
 use std::fmt::{self, Write};
@@ -42,7 +44,11 @@ impl Drawn {
             Speech::Eqds => eqds(&mut dice),
         };
         text += &work(&mut dice, network.hosts);
-        let plan = Drawn(text.clone()).prepare().plan;
+        let mut plan = Drawn(text.clone()).prepare().plan;
+        if is_steady(&text) && starves(&plan) {
+            text = text.replace("trimming = true", "trimming = false");
+            plan = Drawn(text.clone()).prepare().plan;
+        }
         let failures = failures(&mut dice, &plan, &network);
         Drawn(format!("limit_ms = {}\n{text}{}", failures.limit_ms, failures.text))
     }
@@ -53,6 +59,22 @@ impl Drawn {
         let prepared = file.and_then(|file| file.prepare(Path::new("")));
         prepared.unwrap_or_else(|error| panic!("{error} in\n{}", self.0))
     }
+}
+
+/// Senders that do not slow down for trimmed packets.
+fn is_steady(text: &str) -> bool {
+    let names = ["erd", "spray", "single", "plb", "eqds", "roce"];
+    names.iter().any(|name| text.contains(&format!("scheme = \"{name}")))
+}
+
+/// Links that trim can starve data: what is left of trimmed packets goes first, and fills a link if hosts together send so
+/// many times what it carries.
+fn starves(plan: &Blueprint) -> bool {
+    let rate = |link: &LinkPlan| link.config.bytes_per_s.unwrap_or(u64::MAX);
+    let sent: u64 = plan.links()[..plan.hosts() as usize].iter().map(rate).sum();
+    let trims = |link: &&LinkPlan| link.config.trimming;
+    let least = plan.links().iter().filter(trims).map(rate).min();
+    least.is_some_and(|least| sent > TRIMMED_TIMES_MAX * least)
 }
 
 /// What hosts speak.

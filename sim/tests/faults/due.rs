@@ -14,6 +14,9 @@ const LOSSY_MAX: f64 = 0.3;
 /// Messages must arrive where this share of the path numbers works in both directions. Where fewer do, they may also end
 /// with an error: hellos take turns over all paths, and a few dozen are sent before an engine gives up.
 const GOOD_SHARE: f64 = 0.5;
+/// Links that trim still work if all hosts together send no more than so many times what they carry. Beyond that, headers of
+/// trimmed packets, which go first, may leave no room for data: not all schemes slow down then.
+pub const TRIMMED_TIMES_MAX: u64 = 16;
 /// Path numbers that stand for all, of which a RoCEv2 queue pair has any: among so many, each way of a small network is
 /// taken.
 const ALL_PATHS: u16 = 1024;
@@ -46,7 +49,10 @@ struct Ends {
 }
 
 impl Ends {
-    fn of(links: usize, failures: &[Failure]) -> Ends {
+    fn of(plan: &Blueprint, failures: &[Failure]) -> Ends {
+        let links = plan.links().len();
+        let of_hosts = plan.links().iter().take(plan.hosts() as usize);
+        let sent: u64 = of_hosts.filter_map(|link| link.config.bytes_per_s).sum();
         let mut ends = Ends {
             works: vec![true; links],
             dead_in_the_end: vec![false; links],
@@ -54,8 +60,13 @@ impl Ends {
         };
         for Failure { at, link, health } in failures {
             let link = link.0 as usize;
+            let config = &plan.links()[link].config;
             ends.works[link] = match health {
-                Health::Up | Health::Slowed { .. } => true,
+                Health::Up => true,
+                Health::Slowed { times } => {
+                    let rate = config.bytes_per_s.unwrap_or(u64::MAX) / u64::from(*times);
+                    !config.trimming || sent <= rate.saturating_mul(TRIMMED_TIMES_MAX)
+                }
                 Health::Lossy { share } => *share <= LOSSY_MAX,
                 // Of full packets.
                 Health::Corrupt { bits } => bits * 8.0 * f64::from(SEGMENT_WIRE_BYTES) <= LOSSY_MAX,
@@ -71,7 +82,7 @@ impl Ends {
 
 /// What must come of these messages.
 pub fn due(plan: &Blueprint, flows: &[Flow], engines: &Engines, failures: &[Failure]) -> Expected {
-    let ends = Ends::of(plan.links().len(), failures);
+    let ends = Ends::of(plan, failures);
     // Flowlets go wherever the switches send them.
     let wanders = plan.flowlet_gap_ps().is_some();
     let (paths, good_share) = match &engines.protocol {
@@ -96,10 +107,9 @@ pub fn due(plan: &Blueprint, flows: &[Flow], engines: &Engines, failures: &[Fail
         let answers = |other: &Flow| (other.from, other.to) == (flow.to, flow.from);
         expected.may_wait |= share == 0.0 && flows.iter().any(answers);
     }
-    if engines.protocol != Protocol::Erd {
-        // The baselines never give up.
-        expected.may_wait = true;
-    }
+    // The baselines never give up, and an engine does not while it hears a little.
+    let limps = ends.works.iter().zip(&ends.dead_in_the_end).any(|(works, dead)| !works && !dead);
+    expected.may_wait |= limps || engines.protocol != Protocol::Erd;
     if wanders && expected.due == Due::Fails {
         expected.due = Due::Either;
     }
