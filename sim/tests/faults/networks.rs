@@ -129,7 +129,7 @@ fn dragonfly(dice: &mut Dice, rate: f64) -> Network {
     let (groups, switches) = (dice.between(1, 4), dice.between(1, 3));
     let hosts = dice.between(if groups * switches == 1 { 2 } else { 1 }, 2);
     // Those of a group reach every other group equally often.
-    let fits = |links: &u64| groups > 1 && switches * links % (groups - 1) == 0;
+    let fits = |links: &u64| groups > 1 && (switches * links).is_multiple_of(groups - 1);
     let fitting: Vec<u64> = (1..=4).filter(fits).collect();
     let global_links = if fitting.is_empty() { 0 } else { dice.pick(&fitting) };
     let text = format!(
