@@ -14,7 +14,7 @@ use crate::transport::erd::ErdHost;
 use crate::transport::roce::RoceHost;
 use crate::transport::{Protocol, Repeats};
 use crate::wire::{CHECKSUM_BYTES, Wire};
-use crate::work::{Flow, Work};
+use crate::work::{Flow, LESSON_PARTS, Work};
 use erd_rd::cc::LEARNING_SAMPLES;
 use erd_rd::config::CREDIT_MAX;
 use erd_rd::{Config, Endpoint, Nanos};
@@ -27,6 +27,8 @@ const AFTER_GREETINGS_PS: Picos = from_ns(1_000_000);
 /// Packets that a flow sends before the work, for its controller to learn from: a round trip is sampled at least every second
 /// packet.
 const LESSON_PACKETS: u64 = 2 * LEARNING_SAMPLES as u64;
+/// Round trips that learning takes, about.
+const LESSON_ROUNDS: u64 = 40;
 /// Simulated time between two looks whether all is done, while something happens.
 const SLICE_PS: Picos = from_ns(20_000);
 
@@ -336,15 +338,20 @@ impl Engines {
     }
 }
 
-/// Puts before everything else what flows learn from. Each host sends to one other after the other. Returns when the rest
-/// begins.
+/// Puts before everything else what flows learn from, one pair after the other. Returns when the rest begins.
 fn learn_first(plan: &Blueprint, work: &mut Work) -> Picos {
     let bytes = LESSON_PACKETS * u64::from(plan.wire().payload_bytes());
     let uplink = &plan.links()[plan.links_of(NodeId(0)).start as usize].config;
     let rate = uplink.bytes_per_s.unwrap_or(PS_PER_S);
-    // Twice what the bytes take, so that receivers keep up.
-    let each_ps = 2 * serialization_ps(bytes as u32, rate);
-    work.greet_first(bytes, each_ps, AFTER_GREETINGS_PS + work.most_senders() * each_ps)
+    // A flow that learns has few packets in flight at first. Then it needs the time of its bytes, twice as long at most, and one
+    // part of the hosts after the other does.
+    let learning_ps = LESSON_ROUNDS * from_ns(longest_rtt_ns(plan));
+    let sending_ps = 2 * serialization_ps(bytes as u32, rate);
+    work.teach_first(
+        bytes,
+        learning_ps + Picos::from(LESSON_PARTS) * sending_ps,
+        AFTER_GREETINGS_PS,
+    )
 }
 
 /// Round trip of a lone full segment and its acknowledgement between the first host and the last.

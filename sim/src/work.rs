@@ -6,6 +6,8 @@ use crate::time::Picos;
 
 /// Most messages of one run: their numbers travel as tags.
 pub const FLOWS_MAX: usize = 1 << 30;
+/// Parts of the hosts that send lessons one after the other.
+pub const LESSON_PARTS: u32 = 8;
 
 /// A message, by its place among all of a run.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -262,14 +264,45 @@ impl Work {
             *at += each_ps;
         }
         let begin = times.into_iter().max().unwrap_or(0) + pause_ps;
-        for task in self.hosts.iter_mut().flatten() {
-            task.not_before += begin;
-        }
+        self.begin_later(begin);
         for (from, to, at) in greetings {
             let flow = self.message(from, to, bytes);
             self.start_at(flow, at);
         }
         begin
+    }
+
+    /// The same with lessons in place of greetings. Each lesson has a time of `each_ps` in which its sender sends no other one and
+    /// its receiver gets no other one. Hosts begin at one of [`LESSON_PARTS`] moments of that time, so that a narrow network
+    /// carries them.
+    pub fn teach_first(&mut self, bytes: u64, each_ps: Picos, pause_ps: Picos) -> Picos {
+        let hosts = self.hosts();
+        let mut pairs = self.pairs();
+        // All hosts send to different ones where each sends to all.
+        pairs.sort_by_key(|(from, to)| ((to.0 + hosts - from.0) % hosts, *from));
+        let (mut sends, mut receives) = (vec![0; hosts as usize], vec![0; hosts as usize]);
+        let mut lessons = Vec::new();
+        for (from, to) in pairs {
+            let place: Picos = sends[from.0 as usize].max(receives[to.0 as usize]);
+            (sends[from.0 as usize], receives[to.0 as usize]) = (place + 1, place + 1);
+            let part = Picos::from(from.0 % LESSON_PARTS);
+            lessons.push((from, to, place * each_ps + part * each_ps / Picos::from(LESSON_PARTS)));
+        }
+        let last = lessons.iter().map(|(_, _, at)| *at).max();
+        let begin = last.map_or(0, |last| last + each_ps) + pause_ps;
+        self.begin_later(begin);
+        for (from, to, at) in lessons {
+            let flow = self.message(from, to, bytes);
+            self.start_at(flow, at);
+        }
+        begin
+    }
+
+    /// Nothing begins before.
+    fn begin_later(&mut self, begin: Picos) {
+        for task in self.hosts.iter_mut().flatten() {
+            task.not_before += begin;
+        }
     }
 
     /// All pairs that exchange messages, sender first.
@@ -279,15 +312,6 @@ impl Work {
         pairs.sort_unstable();
         pairs.dedup();
         pairs
-    }
-
-    /// Most hosts that send to one.
-    pub fn most_senders(&self) -> u64 {
-        let mut senders = vec![0; self.hosts.len()];
-        for (_, to) in self.pairs() {
-            senders[to.0 as usize] += 1;
-        }
-        senders.into_iter().max().unwrap_or(0)
     }
 
     /// Adds a trigger that nothing activates yet and that starts nothing.
@@ -387,6 +411,28 @@ mod tests {
         let rest = [(0, 1, 1000, 120), (0, 2, 1000, 120), (0, 1, 1000, 120), (2, 0, 1000, 120)];
         let greetings = [(0, 1, 1, 0), (0, 2, 1, 10), (2, 0, 1, 0)];
         assert_eq!((begin, starts(&work)), (120, [&rest[..], &greetings[..]].concat()));
+    }
+
+    /// The same from all to all: no host hears two lessons at once.
+    #[test]
+    fn lessons_disturb_each_other_as_little_as_can_be() {
+        let mut work = Work::new(12);
+        let pairs = (0..12).flat_map(|from| (0..12).map(move |to| (from, to)));
+        for (from, to) in pairs.filter(|(from, to)| from != to) {
+            work.message(HostId(from), HostId(to), 1);
+        }
+        let messages = work.flows().len();
+        let each_ps = 80;
+        let begin = work.teach_first(1000, each_ps, 100);
+        assert_eq!(begin, 11 * each_ps + 7 * 10 + 100, "as many times as a host has others");
+        let lessons = work.flows()[messages..].iter();
+        let mut times: Vec<(u32, Picos)> = lessons
+            .map(|flow| (flow.to.0, work.tasks(flow.from)[flow.send.0 as usize].not_before))
+            .map(|(to, at)| (to, at / each_ps))
+            .collect();
+        times.sort_unstable();
+        times.dedup();
+        assert_eq!(times.len(), messages);
     }
 
     #[test]
