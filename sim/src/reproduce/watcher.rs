@@ -45,9 +45,9 @@ impl Observer for Watcher {
     }
 
     fn run_until(&mut self, fabric: &mut Fabric, end: Picos) {
-        // What happens before the work begins does not count.
+        // What leaves before the work begins does not count.
         if fabric.now() < self.begin && end >= self.begin {
-            fabric.run_until(self.begin);
+            fabric.run_until(self.begin - 1);
             fabric.watch(&self.pairs);
         }
         fabric.run_until(end);
