@@ -3,7 +3,7 @@
 use super::claims::{Claim, ClaimCase, ClaimFigure, Measure, Scale, Show};
 use super::runs::ClaimRun;
 use super::scenario::Column;
-use super::watcher::Watched;
+use super::watcher::WatchedPairs;
 use serde::{Deserialize, Serialize};
 
 /// A gain counts as the paper's from this part of it on, and a value as equal within this distance.
@@ -270,7 +270,7 @@ fn median(runs: &[ClaimRun]) -> ClaimRun {
         timeouts: of(|run| run.timeouts as f64) as u64,
         marks: of(|run| run.marks as f64) as u64,
         pauses: of(|run| run.pauses as f64) as u64,
-        pairs: Watched {
+        pairs: WatchedPairs {
             late_percent: of(|run| run.pairs.late_percent),
             far_late_percent: of(|run| run.pairs.far_late_percent),
             late_p99_packets: of(|run| run.pairs.late_p99_packets),
@@ -302,7 +302,7 @@ mod tests {
             timeouts: 0,
             marks: 0,
             pauses: 0,
-            pairs: Watched::default(),
+            pairs: WatchedPairs::default(),
         }
     }
 

@@ -1,6 +1,6 @@
 //! Runs scenarios on several threads, each once.
 
-use super::watcher::{Watched, Watcher};
+use super::watcher::{WatchedPairs, Watcher};
 use crate::compare::bound_of;
 use crate::experiment::Experiment;
 use crate::read::scenario::{Prepared, ScenarioFile};
@@ -55,7 +55,7 @@ pub struct ClaimRun {
     pub pauses: u64,
     /// What was counted of some pairs of hosts.
     #[serde(default)]
-    pub pairs: Watched,
+    pub pairs: WatchedPairs,
 }
 
 /// The results of all scenarios that have been run, by their text. One that could not be run has what was wrong.

@@ -16,7 +16,7 @@ const FAR: usize = 4;
 /// What was counted.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Watched {
+pub struct WatchedPairs {
     /// Packets that later ones overtook, in percent.
     pub late_percent: f64,
     /// Packets that 8 or more later ones overtook, in percent.
@@ -56,7 +56,7 @@ impl Observer for Watcher {
 
 impl Watcher {
     /// What was counted until the end of the run.
-    pub fn finish(self, fabric: &Fabric) -> Watched {
+    pub fn finish(self, fabric: &Fabric) -> WatchedPairs {
         let mut behind = [0_u64; DISTANCES];
         let (mut shortest, mut random) = (0.0, 0.0);
         for (from, to) in self.pairs {
@@ -78,7 +78,7 @@ impl Watcher {
         let all = behind.iter().sum::<u64>().max(1) as f64;
         let percent = |from: usize| behind[from..].iter().sum::<u64>() as f64 / all * 100.0;
         let p99 = (0..DISTANCES).find(|class| percent(class + 1) <= 1.0).unwrap_or(DISTANCES);
-        Watched {
+        WatchedPairs {
             late_percent: percent(1),
             far_late_percent: percent(FAR),
             late_p99_packets: ((1_u64 << p99) - 1) as f64,
