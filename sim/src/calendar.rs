@@ -126,25 +126,14 @@ impl<E: Copy> Calendar<E> {
         self.apart_ps
     }
 
-    /// When the next event happens. It looks through the events of a day.
+    /// When the next event happens.
     #[must_use]
     pub fn next_at(&self) -> Option<Picos> {
-        if !self.today.is_empty() {
-            return self.not_before();
-        }
-        let near = self.days.next_busy(self.begin / self.length_ps);
-        let near = near.and_then(|day| self.days.each(day).map(|entry| entry.at).min());
-        near.into_iter().chain(self.far.peek().map(|entry| entry.0.at)).min()
-    }
-
-    /// The next event happens no sooner; `None` without one. It is never before the end up to which all were taken.
-    #[must_use]
-    pub fn not_before(&self) -> Option<Picos> {
         if !self.today.is_empty() {
             return self.today.iter().map(|entry| entry.at).min();
         }
         let near = self.days.next_busy(self.begin / self.length_ps);
-        let near = near.map(|day| (day * self.length_ps).max(self.begin));
+        let near = near.and_then(|day| self.days.each(day).map(|entry| entry.at).min());
         near.into_iter().chain(self.far.peek().map(|entry| entry.0.at)).min()
     }
 
@@ -261,15 +250,8 @@ mod tests {
             }
             let end = now + rng.next_u64() % 100_000;
             let next = model.peek().filter(|next| next.0.0 <= end).copied();
-            let first = model.peek().map(|next| next.0.0);
-            assert_eq!(
-                (calendar.next_at(), calendar.not_before().is_none()),
-                (first, first.is_none())
-            );
-            assert!(calendar.not_before() <= first);
+            assert_eq!(calendar.next_at(), model.peek().map(|next| next.0.0));
             let taken = calendar.pop_until(end);
-            let is_over = taken.is_some() || calendar.not_before().is_none_or(|at| at > end);
-            assert!(is_over, "all up to the end was taken");
             assert_eq!(taken.map(|e| Reverse((e.at, e.key, e.event))), next, "round {round}");
             if next.is_some() {
                 model.pop();
@@ -324,13 +306,7 @@ mod tests {
             }
             let left = model.iter().filter_map(|of_node| of_node.peek()).map(|next| next.0.0);
             assert!(left.clone().all(|at| at > end), "all of round {round} was taken");
-            let first = left.min();
-            assert_eq!(
-                (calendar.next_at(), calendar.not_before().is_none()),
-                (first, first.is_none())
-            );
-            assert!(calendar.not_before() <= first);
-            assert!(calendar.not_before().is_none_or(|at| at > end), "all up to the end was taken");
+            assert_eq!(calendar.next_at(), left.min());
         }
         assert!(most > 10, "a node's events came together, {most} at most");
     }

@@ -239,8 +239,8 @@ impl Fabric {
                 scope.spawn(move || {
                     let (mut turn, mut patience) = (0, meeting.patience());
                     loop {
-                        next[turn]
-                            .fetch_min(shard.not_before().unwrap_or(u64::MAX), Ordering::SeqCst);
+                        // A bound would do, but between two events of a quiet network lie many turns.
+                        next[turn].fetch_min(shard.next_at().unwrap_or(u64::MAX), Ordering::SeqCst);
                         meeting.wait(&mut patience);
                         let first = next[turn].load(Ordering::SeqCst);
                         if first > end {

@@ -224,11 +224,6 @@ impl Shard {
         self.calendar.next_at()
     }
 
-    /// The next event happens no sooner; `None` without one.
-    pub(super) fn not_before(&self) -> Option<Picos> {
-        self.calendar.not_before()
-    }
-
     /// Packets under way.
     pub(super) fn packets(&self) -> usize {
         self.pool.in_use()
