@@ -19,6 +19,8 @@ const SPARSE: u64 = 8;
 const SHORTEST_PS: Picos = 1 << 6;
 /// Longest day: a millisecond.
 const LONGEST_PS: Picos = 1 << 30;
+/// Events at the end of a day among which most new ones belong.
+const NEAR: usize = 16;
 /// Nodes for each event of a day, beyond which a comparison of events is cheaper than a count for each node.
 const NODES_PER_EVENT: usize = 16;
 
@@ -31,6 +33,8 @@ pub struct Calendar<E> {
     length_ps: Picos,
     /// All events before this are in `today`.
     begin: Picos,
+    /// The day that this lies in: divisions take long.
+    first_day: u64,
     /// The last one comes first.
     today: Vec<Entry<E>>,
     /// Those of the next day, while they are put in order.
@@ -53,6 +57,7 @@ impl<E: Copy> Calendar<E> {
             apart_ps,
             length_ps: apart_ps.clamp(SHORTEST_PS, LONGEST_PS),
             begin: 0,
+            first_day: 0,
             today: Vec::new(),
             coming: Vec::new(),
             days: Days::new(),
@@ -78,17 +83,18 @@ impl<E: Copy> Calendar<E> {
     pub fn push(&mut self, at: Picos, key: u64, event: E) {
         let entry = Entry { at, key, event };
         if at < self.begin {
-            let by_node = self.goes_by_node();
-            // It is soon its turn, and what comes soon stands at the end.
-            let later = |other: &Entry<E>| {
-                let apart = other.node().cmp(&entry.node());
-                let order = other.order().cmp(&entry.order());
-                (if by_node { apart.then(order) } else { order }).is_gt()
+            let place = match self.goes_by_node() {
+                true => place_in(&self.today, (entry.node(), entry.order()), |other| {
+                    (other.node(), other.order())
+                }),
+                false => place_in(&self.today, entry.order(), Entry::order),
             };
-            let place = self.today.iter().rposition(later).map_or(0, |at| at + 1);
             self.today.insert(place, entry);
-        } else if at / self.length_ps - self.begin / self.length_ps < DAYS as u64 {
-            self.days.put(at / self.length_ps, entry);
+            return;
+        }
+        let day = at / self.length_ps;
+        if day - self.first_day < DAYS as u64 {
+            self.days.put(day, entry);
         } else {
             self.far.push(Reverse(entry));
         }
@@ -132,7 +138,7 @@ impl<E: Copy> Calendar<E> {
         if !self.today.is_empty() {
             return self.today.iter().map(|entry| entry.at).min();
         }
-        let near = self.days.next_busy(self.begin / self.length_ps);
+        let near = self.days.next_busy(self.first_day);
         let near = near.and_then(|day| self.days.each(day).map(|entry| entry.at).min());
         near.into_iter().chain(self.far.peek().map(|entry| entry.0.at)).min()
     }
@@ -151,7 +157,7 @@ impl<E: Copy> Calendar<E> {
         if self.reviewed.0 >= REVIEW_DAYS {
             self.review();
         }
-        let near = self.days.next_busy(self.begin / self.length_ps);
+        let near = self.days.next_busy(self.first_day);
         let far = self.far.peek().map(|entry| entry.0.at / self.length_ps);
         let day = near.into_iter().chain(far).min()?;
         let first = day * self.length_ps;
@@ -160,6 +166,7 @@ impl<E: Copy> Calendar<E> {
         }
         let last = (first + (self.length_ps - 1)).min(end);
         self.begin = last + 1;
+        self.first_day = self.begin / self.length_ps;
         if near == Some(day) {
             self.days.take(day, last, &mut self.coming);
         }
@@ -214,14 +221,26 @@ impl<E: Copy> Calendar<E> {
         };
         debug_assert!(self.today.is_empty(), "between two days");
         let mut all: Vec<Entry<E>> = self.far.drain().map(|entry| entry.0).collect();
-        while let Some(day) = self.days.next_busy(self.begin / self.length_ps) {
+        while let Some(day) = self.days.next_busy(self.first_day) {
             self.days.take(day, Picos::MAX, &mut all);
         }
         self.length_ps = length_ps;
+        self.first_day = self.begin / length_ps;
         for Entry { at, key, event } in all {
             self.push(at, key, event);
         }
     }
+}
+
+/// Where an entry belongs among others, of which the last one comes first. It is soon its turn: the place is searched for
+/// from the end.
+fn place_in<E, K: Ord>(others: &[Entry<E>], own: K, of: impl Fn(&Entry<E>) -> K) -> usize {
+    let is_later = |other: &Entry<E>| of(other) > own;
+    let mut from = others.len().saturating_sub(NEAR);
+    while from > 0 && !is_later(&others[from]) {
+        from = from.saturating_sub(NEAR.max(others.len() - from));
+    }
+    from + others[from..].partition_point(is_later)
 }
 
 #[cfg(test)]

@@ -29,6 +29,8 @@ pub struct Queue {
     buffer_bytes: u64,
     red: Option<crate::link::Red>,
     trimming: bool,
+    /// A full queue that trims cuts the arriving packet or the last one that waits, by chance.
+    trims_last: bool,
     control_first: bool,
     health: Health,
     /// Bounded by `buffer_bytes`.
@@ -50,6 +52,7 @@ impl Queue {
             buffer_bytes: config.buffer_bytes,
             red: config.red,
             trimming: config.trimming,
+            trims_last: false,
             control_first: config.control_first,
             health: Health::Up,
             waiting: VecDeque::new(),
@@ -59,6 +62,12 @@ impl Queue {
             counters: LinkCounters::default(),
             depth: config.depth_unit_bytes.map(|unit| Box::new(DepthMeter::new(unit))),
         }
+    }
+
+    /// From now on it trims as uet-htsim's queues do: half of the packets that find it full take the place of the last one,
+    /// which is trimmed.
+    pub fn trim_last(&mut self) {
+        self.trims_last = true;
     }
 
     /// Nothing waits.
@@ -198,6 +207,9 @@ impl Queue {
         let full = self.waiting_bytes + u64::from(hop.wire_bytes) > self.buffer_bytes;
         let control = self.overtakes(&hop);
         if full && self.trimming && hop.payload_bytes > 0 {
+            if self.trims_last {
+                self.change_places(&mut hop);
+            }
             hop.trim();
             self.counters.trims += 1;
             if mutant(Mutant::LosesWhatItTrims) {
@@ -216,6 +228,17 @@ impl Queue {
             self.settle_depth(now);
         }
         Offer::Queued
+    }
+
+    /// By chance a packet takes the place of the last one, unless the queue would become longer.
+    fn change_places(&mut self, hop: &mut Hop) {
+        let last = self.waiting.back_mut().filter(|last| last.wire_bytes >= hop.wire_bytes);
+        if let Some(last) = last
+            && self.rng.next_u32() & 1 == 1
+        {
+            self.waiting_bytes -= u64::from(last.wire_bytes - hop.wire_bytes);
+            std::mem::swap(last, hop);
+        }
     }
 
     /// Takes the next packet out, and marks it by what waits behind it.
@@ -305,6 +328,35 @@ mod tests {
             left[..2].iter().all(|hop| hop.trimmed) && left[2..].iter().all(|hop| !hop.trimmed)
         );
         assert_eq!((queue.counters().trims, queue.counters().drops), (2, 0));
+    }
+
+    /// Each packet that comes to a full queue of ten is trimmed or takes the last place.
+    #[test]
+    fn a_queue_that_trims_by_chance_trims_the_last_packet_or_the_new_one() {
+        let mut queue = queue(|config| config.trimming = true);
+        queue.trim_last();
+        (0..100).for_each(|path| assert_eq!(queue.push(0, data(path)), Offer::Queued));
+        assert_eq!(queue.waiting_bytes, queue.buffer_bytes);
+        let left = drain(&mut queue);
+        let (trimmed, whole) = left.split_at(90);
+        assert!(trimmed.iter().all(|hop| hop.trimmed) && whole.iter().all(|hop| !hop.trimmed));
+        let whole: Vec<u16> = whole.iter().map(|hop| hop.path).collect();
+        assert_eq!(whole[..9], [0, 1, 2, 3, 4, 5, 6, 7, 8]);
+        let held = trimmed.iter().zip(10..).filter(|(hop, new)| hop.path != *new).count();
+        assert!((25..65).contains(&held), "{held} of 90 had held the last place");
+        assert_eq!((queue.counters().trims, queue.waiting_bytes), (90, 0));
+    }
+
+    /// A queue keeps within its bound when a longer packet comes.
+    #[test]
+    fn a_short_last_packet_keeps_its_place() {
+        let mut queue = queue(|config| config.trimming = true);
+        queue.trim_last();
+        (0..9).for_each(|path| assert_eq!(queue.push(0, data(path)), Offer::Queued));
+        queue.push(0, Hop { wire_bytes: DATA_BYTES - 1, payload_bytes: 4095, ..data(9) });
+        (10..50).for_each(|path| assert_eq!(queue.push(0, data(path)), Offer::Queued));
+        assert_eq!(queue.waiting_bytes, queue.buffer_bytes - 1);
+        assert_eq!(drain(&mut queue).last().map(|hop| hop.path), Some(9));
     }
 
     #[test]

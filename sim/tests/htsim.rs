@@ -27,4 +27,6 @@ fn a_lone_message_takes_as_long_as_in_htsim() {
     assert_eq!(tenths_us, 1_762, "{flow:?}");
     // One more is the greeting.
     assert_eq!(results.data_packets, 490 + 1);
+    // Both greet with four more packets. Each packet crosses six links.
+    assert_eq!(results.links.offered, 6 * (490 + 124 + 1 + 5));
 }

@@ -87,6 +87,8 @@ pub(super) struct Acks {
     messages_in_packet: u32,
     /// [`Config::prompt_acks`]: something was asked for since all was there.
     is_asked: bool,
+    /// [`Config::prompt_acks`]: the next packet is not the sender's first one.
+    has_begun: bool,
     /// The packet being taken ended an eager message of several packets.
     ended_message: bool,
     /// The eager message that all unacknowledged packets are part of, by its send order if it comes in segments, and
@@ -108,6 +110,11 @@ impl Acks {
     /// State of a new session, whose sender's controller has this policy.
     pub fn new(first_psn: Psn, policy: AckPolicy) -> Acks {
         Acks { received: Received::new(first_psn), policy: Some(policy), ..Acks::default() }
+    }
+
+    /// Takes the next packet for the sender's first one.
+    pub fn begin_again(&mut self) {
+        self.has_begun = false;
     }
 
     /// The scoreboard of packets that came.
@@ -244,7 +251,7 @@ impl Acks {
         self.is_asked |= requested;
         let is_whole = self.is_asked && !self.received.has_holes();
         self.is_asked &= !is_whole;
-        let is_first = self.recv_bytes == taken.wire_bytes;
+        let is_first = !core::mem::replace(&mut self.has_begun, true);
         is_first || taken.ce || requested || is_whole
     }
 
@@ -477,6 +484,27 @@ mod tests {
         assert_eq!(is_due_after(6, FLAG_ACK_REQUEST), Some(5), "one that asks");
         assert_eq!(is_due_after(5, 0), Some(7), "nothing is missing any more");
         assert_eq!(is_due_after(7, 0), None, "no one asks");
+    }
+
+    #[test]
+    fn the_first_packet_after_a_new_beginning_is_acknowledged_at_once() {
+        let cfg = Config { prompt_acks: true, ..config() };
+        let mut acks = Acks::new(Psn(0), AckPolicy::Coalesced { packets: 3 });
+        let mut is_due_after = |psn, again| {
+            if again {
+                acks.begin_again();
+            }
+            take(&mut acks, &cfg, 1000, psn, 0);
+            let is_due = acks.take_due(1000).is_some();
+            if is_due {
+                acks.state(1000);
+            }
+            is_due
+        };
+        assert!(is_due_after(0, false), "the first");
+        assert!(!is_due_after(2, false));
+        assert!(is_due_after(3, true), "the first one again");
+        assert!(!is_due_after(4, false));
     }
 
     #[test]

@@ -217,9 +217,10 @@ impl Peer {
         self.tx.steering.open(cc, terms.scheme.learns(), window_bytes);
     }
 
-    /// Starts congestion control again, if there is any.
+    /// Starts congestion control again, if there is any, in both directions.
     pub(crate) fn renew_control(&mut self, core: &mut Core, now: Nanos) {
         if self.session.is_open() && !self.has_lane() {
+            self.acks.begin_again();
             let (seed, buffer_bytes) = (core.rng.next_u64(), self.tx.steering.buffer_bytes());
             self.begin_control(core, now, seed, buffer_bytes);
         }
