@@ -76,8 +76,8 @@ def at(values, percent):
     return values[max(-(-len(values) * percent // 100), 1) - 1]
 
 
-def run(command):
-    done = subprocess.run(command, capture_output=True, text=True)
+def run(command, folder=None):
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder)
     if done.returncode != 0:
         sys.exit(f"{' '.join(map(str, command))}: {done.stderr or done.stdout[-500:]}")
     return done.stdout
@@ -88,7 +88,8 @@ def htsim(program, data, row, seed, scratch):
     command += ["-end", str(END_US), "-seed", str(seed), "-paths", str(row.paths)]
     if row.topology:
         command += ["-topo", data / "topologies" / row.topology]
-    text = run(command)
+    # It leaves a file where it runs.
+    text = run(command, scratch)
     event = re.compile(r"^Flow \S+ flowId (\d+) .*? (starting|finished) at (\S+)", re.M)
     starts, ends = {}, {}
     for flow, what, time in event.findall(text):
@@ -150,7 +151,7 @@ def main():
     parser.add_argument("--rows", nargs="*", help="rows whose name has one of these words; all without it")
     parser.add_argument("--jobs", type=int, default=1, help="runs at the same time")
     args = parser.parse_args()
-    program = args.htsim_program or find_program(args.htsim)
+    program = (args.htsim_program or find_program(args.htsim)).resolve()
     data = (args.htsim / "htsim/sim/datacenter").resolve()
     print("| row | median | 99 % | last | difference | range of the last | trims |")
     print("| --- | --- | --- | --- | --- | --- | --- |")
