@@ -37,7 +37,7 @@ pub struct Packet {
     pub payload_bytes: u32,
     /// A switch cut the payload off.
     pub trimmed: bool,
-    /// Its place among the data packets of a pair of hosts that somebody watches, from 1; 0 otherwise.
+    /// Its place among the data packets of a pair of hosts, from 1; 0 if nobody asks for it.
     pub(crate) number: u32,
 }
 

@@ -1,7 +1,7 @@
 //! Links that die, come and go or change bits, switches that route around them, and hosts that are slow to look.
 
 use erd_rd::cc::schemes;
-use erd_sim::experiment::{Begin, Engines, Experiment, Failure, Results};
+use erd_sim::experiment::{Begin, Engines, Experiment, Failure, FlowResult, Results};
 use erd_sim::fabric::blueprint::{Blueprint, NodeId, Rerouting};
 use erd_sim::fabric::clos::{Clos, Tier};
 use erd_sim::fabric::receiver::{Delay, Receivers};
@@ -107,6 +107,7 @@ fn a_run_with_flaps_rerouting_and_slow_hosts_is_the_same_on_any_number_of_thread
         ring_packets: Some(64),
         delay: tail,
         packet_ps: from_ns(150),
+        reorder_ps: from_ns(80),
         ..Receivers::default()
     };
     let results = [1, 2, 5].map(|threads| {
@@ -165,6 +166,22 @@ fn a_small_ring_drops_what_a_slow_host_cannot_take() {
     let whole = small.flows.iter().map(|flow| flow.arrived).max();
     let least = 8 * 300_000 * 1_000_000_000_000 / 5_000_000_000;
     assert!(whole >= Some(least), "{whole:?}: no faster than the host takes bytes");
+}
+
+/// What reordering costs is seen with several paths alone: packets of one path stay in order.
+#[test]
+fn reordering_slows_a_busy_host_down() {
+    let whole = |paths, reorder_ps| {
+        let receivers =
+            Receivers { bytes_per_s: Some(12_500_000_000), reorder_ps, ..Receivers::default() };
+        let mut experiment = experiment(tree().with_receivers(receivers), across(0));
+        experiment.engines.paths = paths;
+        let results = run(experiment, &[]);
+        assert_eq!(results.links.drops, 0, "a repeat would be out of order");
+        results.flows.iter().map(FlowResult::completion_ps).max()
+    };
+    assert!(whole(16, from_ns(500)) > whole(16, 0));
+    assert_eq!(whole(1, from_ns(500)), whole(1, 0));
 }
 
 #[test]

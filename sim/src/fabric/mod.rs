@@ -7,6 +7,7 @@
 //! Within a thread the nodes take such turns too ([`crate::calendar`]). So a node may act on another one by a packet alone,
 //! or by something else that takes at least [`Blueprint::apart_ps`]. Triggers act at once: they forbid both.
 
+mod arrival_order;
 pub mod blueprint;
 pub mod clos;
 pub mod dragonfly;

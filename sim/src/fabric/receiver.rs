@@ -1,6 +1,8 @@
 //! What lies between a host's link and its engine: a ring of bounded size that the network card fills, the time until the
 //! host looks, and the time that it takes for each packet.
 
+use super::arrival_order::ArrivalOrder;
+use crate::ids::HostId;
 use crate::mutants::{Mutant, mutant};
 use crate::time::{PS_PER_S, Picos};
 use rand_pcg::Pcg32;
@@ -19,12 +21,21 @@ pub struct Receivers {
     pub packet_ps: Picos,
     /// Rate at which it takes a packet's bytes, besides.
     pub bytes_per_s: Option<u64>,
+    /// Time that it takes besides for a data packet which a later one of the same sender has overtaken.
+    pub reorder_ps: Picos,
 }
 
 impl Default for Receivers {
     fn default() -> Receivers {
         let delay = Delay::Constant { ps: 0 };
-        Receivers { ring_packets: None, ring_bytes: None, delay, packet_ps: 0, bytes_per_s: None }
+        Receivers {
+            ring_packets: None,
+            ring_bytes: None,
+            delay,
+            packet_ps: 0,
+            bytes_per_s: None,
+            reorder_ps: 0,
+        }
     }
 }
 
@@ -77,6 +88,15 @@ impl Delay {
     }
 }
 
+/// A packet that arrives.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Arriving {
+    pub(super) from: HostId,
+    /// Its place among the data packets of its sender; 0 if it has none.
+    pub(super) number: u32,
+    pub(super) wire_bytes: u32,
+}
+
 /// One host's.
 #[derive(Debug)]
 pub(super) struct Receiver {
@@ -86,6 +106,8 @@ pub(super) struct Receiver {
     bytes: u64,
     /// When the host is done with all of them.
     free_at: Picos,
+    /// The order of data packets, kept if it costs anything.
+    pub(super) order: ArrivalOrder,
     /// Packets so far.
     pub(super) taken: u64,
     pub(super) drops: u64,
@@ -94,11 +116,18 @@ pub(super) struct Receiver {
 impl Receiver {
     pub(super) fn new(seed: u64) -> Receiver {
         let rng = Pcg32::seed_from_u64(seed);
-        Receiver { rng, packets: 0, bytes: 0, free_at: 0, taken: 0, drops: 0 }
+        let order = ArrivalOrder::default();
+        Receiver { rng, packets: 0, bytes: 0, free_at: 0, order, taken: 0, drops: 0 }
     }
 
     /// A packet arrives. Returns when the engine sees it; `None` if the ring is full.
-    pub(super) fn arrive(&mut self, all: &Receivers, now: Picos, wire_bytes: u32) -> Option<Picos> {
+    pub(super) fn arrive(
+        &mut self,
+        all: &Receivers,
+        now: Picos,
+        packet: Arriving,
+    ) -> Option<Picos> {
+        let Arriving { from, number, wire_bytes } = packet;
         let bytes = self.bytes + u64::from(wire_bytes);
         let is_full = all.ring_packets.is_some_and(|most| self.packets >= most)
             || all.ring_bytes.is_some_and(|most| bytes > most);
@@ -108,7 +137,10 @@ impl Receiver {
         }
         let looks_at = if self.packets == 0 { now + all.delay.draw(&mut self.rng) } else { now };
         let copying = |rate: u64| (u64::from(wire_bytes) * PS_PER_S).div_ceil(rate);
-        let takes = all.packet_ps + all.bytes_per_s.map_or(0, copying);
+        let mut takes = all.packet_ps + all.bytes_per_s.map_or(0, copying);
+        if number > 0 && self.order.arrives(from, number) {
+            takes += all.reorder_ps;
+        }
         self.free_at = self.free_at.max(looks_at) + takes;
         (self.packets, self.bytes, self.taken) = (self.packets + 1, bytes, self.taken + 1);
         Some(self.free_at)
@@ -130,6 +162,11 @@ mod tests {
 
     const WIRE_BYTES: u32 = 1_000;
 
+    /// A packet of host 7.
+    fn packet(number: u32) -> Arriving {
+        Arriving { from: HostId(7), number, wire_bytes: WIRE_BYTES }
+    }
+
     #[test]
     fn a_full_ring_drops_by_packets_or_bytes() {
         for all in [
@@ -137,11 +174,11 @@ mod tests {
             Receivers { ring_bytes: Some(4_999), ..Receivers::default() },
         ] {
             let mut receiver = Receiver::new(1);
-            let taken = (0..6).filter(|at| receiver.arrive(&all, *at, WIRE_BYTES).is_some());
+            let taken = (0..6).filter(|at| receiver.arrive(&all, *at, packet(0)).is_some());
             assert_eq!(taken.count(), 4);
             receiver.seen(WIRE_BYTES);
-            assert!(receiver.arrive(&all, 9, WIRE_BYTES).is_some(), "one place is free");
-            assert!(receiver.arrive(&all, 9, WIRE_BYTES).is_none());
+            assert!(receiver.arrive(&all, 9, packet(0)).is_some(), "one place is free");
+            assert!(receiver.arrive(&all, 9, packet(0)).is_none());
             assert_eq!((receiver.drops, receiver.taken), (3, 5));
         }
     }
@@ -155,13 +192,39 @@ mod tests {
             ..Receivers::default()
         };
         let mut receiver = Receiver::new(1);
-        let mut arrive = |at| receiver.arrive(&all, at, WIRE_BYTES);
+        let mut arrive = |at| receiver.arrive(&all, at, packet(0));
         assert_eq!(
             [arrive(10), arrive(4_000), arrive(6_150)],
             [Some(6_110), Some(7_210), Some(8_310)]
         );
         (0..3).for_each(|_| receiver.seen(WIRE_BYTES));
-        assert_eq!(receiver.arrive(&all, 8_311, WIRE_BYTES), Some(8_311 + 5_000 + 1_100));
+        assert_eq!(receiver.arrive(&all, 8_311, packet(0)), Some(8_311 + 5_000 + 1_100));
+    }
+
+    /// Others in between, and packets without a number, cost nothing.
+    #[test]
+    fn a_packet_that_was_overtaken_takes_longer() {
+        let all = Receivers { packet_ps: 100, reorder_ps: 40, ..Receivers::default() };
+        let mut receiver = Receiver::new(1);
+        let other = Arriving { from: HostId(8), ..packet(1) };
+        let packets = [packet(1), packet(4), packet(2), other, packet(3), packet(0), packet(5)];
+        let mut free_at = 0;
+        let took = packets.map(|packet| {
+            let before = std::mem::replace(&mut free_at, receiver.arrive(&all, 0, packet).unwrap());
+            free_at - before
+        });
+        assert_eq!(took, [100, 100, 140, 100, 140, 100, 100]);
+    }
+
+    /// The card has dropped it before anybody could see its number.
+    #[test]
+    fn a_dropped_packet_overtakes_nobody() {
+        let all = Receivers { ring_packets: Some(1), reorder_ps: 40, ..Receivers::default() };
+        let mut receiver = Receiver::new(1);
+        assert_eq!(receiver.arrive(&all, 0, packet(1)), Some(0));
+        assert_eq!(receiver.arrive(&all, 0, packet(3)), None);
+        receiver.seen(WIRE_BYTES);
+        assert_eq!(receiver.arrive(&all, 0, packet(2)), Some(0));
     }
 
     /// Shares of a hundred thousand draws that are above some times.

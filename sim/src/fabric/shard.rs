@@ -5,7 +5,7 @@ use super::flowlet::Flowlets;
 use super::layout::Layout;
 use super::memory::{SharedMemory, Wiring, memories};
 use super::port::{Fate, Launch, Port, Waiting};
-use super::receiver::Receiver;
+use super::receiver::{Arriving, Receiver};
 use super::reroute::Detours;
 use crate::calendar::Calendar;
 use crate::days::{Entry, NODE_SHIFT};
@@ -327,7 +327,10 @@ impl Shard {
     fn queue_up(&mut self, node: NodeId, hop: Hop) {
         let Some(all) = self.plan.receivers() else { return };
         let receiver = &mut self.receivers[self.layout.host(node)];
-        match receiver.arrive(&all, self.now, hop.wire_bytes) {
+        let has_number = all.reorder_ps > 0 && hop.payload_bytes > 0;
+        let number = if has_number { self.pool.get(hop.packet).number } else { 0 };
+        let packet = Arriving { from: hop.from, number, wire_bytes: hop.wire_bytes };
+        match receiver.arrive(&all, self.now, packet) {
             None => self.pool.give_back(hop.packet),
             Some(at) => {
                 let number = receiver.taken & ((1 << TIE_BITS) - 1);
@@ -476,7 +479,9 @@ impl Shard {
         let (uplink, at) = (self.layout.port(node, 0), self.layout.host(node));
         loop {
             let room = self.room(uplink);
-            let Shard { plan, pool, leaving, hosts, watch, .. } = self;
+            let Shard { plan, pool, leaving, hosts, watch, receivers, .. } = self;
+            let orders = plan.receivers().is_some_and(|all| all.reorder_ps > 0);
+            let mut receiver = receivers.get_mut(at).filter(|_| orders);
             let host = &mut hosts[at];
             host.step(self.now, room);
             for packet in host.leaving() {
@@ -487,6 +492,9 @@ impl Shard {
                 kept.exchange(packet);
                 if let Some(watch) = watch.as_mut().filter(|_| kept.payload_bytes > 0) {
                     kept.number = watch.leaves(kept.from, kept.to, kept.path);
+                }
+                if let Some(receiver) = receiver.as_mut().filter(|_| kept.payload_bytes > 0) {
+                    kept.number = receiver.order.leaves(kept.to);
                 }
             }
             self.fire(at);

@@ -69,6 +69,9 @@ pub struct PaperNetwork {
     /// `[switches]` of the scenario.
     #[serde(default)]
     pub switches: Table,
+    /// `[hosts]` of the scenario.
+    #[serde(default)]
+    pub hosts: Table,
     /// `[engines]` of the scenario.
     #[serde(default)]
     pub engines: Table,
@@ -358,6 +361,7 @@ impl Constants {
                 all.limit_ms = from.limit_ms.or(all.limit_ms);
                 merge(&mut all.links, &from.links);
                 merge(&mut all.switches, &from.switches);
+                merge(&mut all.hosts, &from.hosts);
                 merge(&mut all.engines, &from.engines);
                 merge(&mut all.lossless.links, &from.lossless.links);
                 merge(&mut all.lossless.switches, &from.lossless.switches);

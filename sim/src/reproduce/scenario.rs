@@ -91,6 +91,9 @@ pub fn text(
     if !switches.is_empty() {
         root.insert("switches".to_owned(), Value::Table(switches));
     }
+    if !network.hosts.is_empty() {
+        root.insert("hosts".to_owned(), Value::Table(network.hosts.clone()));
+    }
     root.insert("engines".to_owned(), Value::Table(engines));
     root.insert("work".to_owned(), Value::Array(vec![Value::Table(work)]));
     Ok(root.to_string())

@@ -28,6 +28,9 @@ pub struct HostsFile {
     pub packet_ns: f64,
     /// Rate at which bytes are taken besides.
     pub rate_gbps: Option<f64>,
+    /// Time that a data packet takes besides if a later one of its sender has overtaken it.
+    #[serde(default)]
+    pub reorder_ns: f64,
 }
 
 /// A distribution of times, in nanoseconds.
@@ -65,7 +68,7 @@ impl HostsFile {
     }
 
     fn checked(&self) -> Result<Receivers, String> {
-        let HostsFile { ring_packets, ring_bytes, packet_ns, rate_gbps, .. } = *self;
+        let HostsFile { ring_packets, ring_bytes, packet_ns, rate_gbps, reorder_ns, .. } = *self;
         if ring_packets == Some(0) {
             return Err("expected ring_packets of at least 1".to_owned());
         }
@@ -83,6 +86,7 @@ impl HostsFile {
             delay: self.delay.map_or(Ok(Receivers::default().delay), DelayFile::delay)?,
             packet_ps: delay(packet_ns).ok_or("expected packet_ns from 0 to 1000000000")?,
             bytes_per_s: rate_gbps.map(|rate| (rate * BYTES_PER_S_OF_GBPS) as u64),
+            reorder_ps: delay(reorder_ns).ok_or("expected reorder_ns from 0 to 1000000000")?,
         })
     }
 }

@@ -105,6 +105,7 @@ const MISTAKES: &[(&str, &str, &str)] = &[
     ),
     ("ring_packets = 1024", "packet_ns = -1", "9: expected packet_ns from 0 to 1000000000"),
     ("ring_packets = 1024", "rate_gbps = 0", "9: expected rate_gbps from 0.001 to 100000"),
+    ("ring_packets = 1024", "reorder_ns = 2e9", "9: expected reorder_ns from 0 to 1000000000"),
 ];
 
 #[test]
