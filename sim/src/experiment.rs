@@ -5,6 +5,7 @@ use crate::fabric::Fabric;
 use crate::fabric::blueprint::{Blueprint, NodeId};
 use crate::host::SimHost;
 use crate::ids::{HostId, LinkId, name_of};
+use crate::info_path::{FrameCounts, InfoPathSettings};
 use crate::link::{Health, LinkCounters, NodeCounters};
 use crate::scenario::SchemeMaker;
 use crate::schemes::{self, NameError};
@@ -49,6 +50,8 @@ pub struct Engines {
     pub trimming: bool,
     /// How messages begin.
     pub begin: Begin,
+    /// They have information paths, and these are their settings.
+    pub info_path: Option<InfoPathSettings>,
 }
 
 /// How messages begin.
@@ -172,6 +175,8 @@ pub struct Results {
     pub events: u64,
     /// Repeats of them.
     pub repeats: Repeats,
+    /// Frames of the information paths.
+    pub frames: FrameCounts,
     /// When its work began.
     pub begin: Picos,
     /// What decided how long it took.
@@ -269,7 +274,7 @@ impl Experiment {
             match &engines.protocol {
                 Protocol::Erd => {
                     let endpoint = engines.endpoint(id, network, seed);
-                    ErdHost::new(id, endpoint, tasks).into()
+                    ErdHost::new(id, endpoint, tasks, engines.info_path).into()
                 }
                 Protocol::Eqds(settings) => {
                     EqdsHost::new(id, settings.clone(), (rate, rtt_ns), seed, tasks).into()
@@ -328,6 +333,7 @@ impl Engines {
         config.link_bytes_per_s = rate;
         config.base_rtt_ns = base_rtt_ns;
         config.trimming = self.trimming;
+        config.info_path = self.info_path.is_some();
         config.prompt_acks = wire == Wire::Htsim;
         if self.begin != Begin::Cold {
             (config.eager_bytes, config.eager_credit_bytes) = (CREDIT_MAX, CREDIT_MAX);
@@ -382,10 +388,12 @@ fn results(fabric: &Fabric, flows: Vec<Flow>, begin: Picos) -> Results {
         links.add(&fabric.counters(LinkId(link)));
     }
     let (mut data_packets, mut repeats) = (0, Repeats::default());
+    let mut frames = FrameCounts::default();
     for stats in fabric.hosts().map(SimHost::stats) {
         data_packets += stats.data_packets;
         repeats.add(&stats.repeats);
+        frames.add(stats.frames);
     }
     let (nodes, events) = (fabric.node_counters(), fabric.events());
-    Results { flows, links, nodes, data_packets, events, repeats, begin, critical }
+    Results { flows, links, nodes, data_packets, events, repeats, frames, begin, critical }
 }

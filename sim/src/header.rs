@@ -10,6 +10,8 @@ pub enum Header {
     Roce(RoceHeader),
     /// EQDS.
     Eqds(EqdsHeader),
+    /// A stream of an information path.
+    Stream(StreamHeader),
 }
 
 impl Header {
@@ -20,6 +22,7 @@ impl Header {
             Header::Bytes => 0,
             Header::Roce(header) => header.wire_bytes(),
             Header::Eqds(_) => EqdsHeader::WIRE_BYTES,
+            Header::Stream(header) => header.wire_bytes(),
         }
     }
 }
@@ -131,4 +134,30 @@ pub enum EqdsKind {
 impl EqdsHeader {
     /// Bytes on a link of any of them: the message, two numbers and what kind it is. The papers give no format.
     pub const WIRE_BYTES: u32 = 16;
+}
+
+/// A stream that stands for TCP. It counts frames.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum StreamHeader {
+    /// A frame. Its bytes are the packet's.
+    Frame {
+        /// Its place in the stream.
+        number: u32,
+    },
+    /// All frames before this one have arrived.
+    Ack {
+        /// See there.
+        expected: u32,
+    },
+}
+
+impl StreamHeader {
+    /// A TCP header has 20 bytes where UDP's has 8. Frames begin with their length, in 2 bytes.
+    #[must_use]
+    pub fn wire_bytes(&self) -> u32 {
+        match self {
+            StreamHeader::Frame { .. } => 14,
+            StreamHeader::Ack { .. } => 12,
+        }
+    }
 }

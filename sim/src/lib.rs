@@ -24,6 +24,7 @@ pub mod header;
 pub mod hop;
 pub mod host;
 pub mod ids;
+pub mod info_path;
 pub mod link;
 pub mod meter;
 pub mod mutants;

@@ -226,6 +226,7 @@ fn speed(args: &SpeedArgs) -> anyhow::Result<()> {
         base_known: true,
         trimming: false,
         begin: if args.cold { Begin::Cold } else { Begin::Warm },
+        info_path: None,
     };
     engines.choose(&args.scheme)?;
     let began = Instant::now();

@@ -61,6 +61,35 @@ impl Packet {
     }
 }
 
+/// A list of packets that keeps its buffers.
+#[derive(Debug, Default)]
+pub(crate) struct PacketList {
+    list: Vec<Packet>,
+    len: usize,
+}
+
+impl PacketList {
+    /// The place of one more packet, with what an earlier one left there.
+    pub(crate) fn next(&mut self) -> &mut Packet {
+        if self.len == self.list.len() {
+            self.list.push(Packet::default());
+        }
+        self.len += 1;
+        &mut self.list[self.len - 1]
+    }
+
+    /// No packet is there.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Takes all packets out. Their buffers stay.
+    pub(crate) fn drain(&mut self) -> &mut [Packet] {
+        let len = std::mem::take(&mut self.len);
+        &mut self.list[..len]
+    }
+}
+
 /// All packets under way. Slots and their buffers are used again.
 #[derive(Debug, Default)]
 pub struct PacketPool {

@@ -1,11 +1,13 @@
 //! The port of a simulated host: the library's loop takes arrivals from it, and gives it a datagram when the uplink can
 //! take one.
 
+use crate::header::Header;
 use crate::ids::{host_of, name_of};
-use crate::packet::{Packet, ZEROS};
+use crate::info_path::SimFrames;
+use crate::packet::{PacketList, ZEROS};
 use erd_core::run::{Clock, Outside};
 use erd_port::udp::{NetError, Next, Plan, RxDatagram, SendReport, Taken};
-use erd_port::{Burst, FramePort, Port};
+use erd_port::{Burst, Port};
 use erd_rd::Nanos;
 use std::cell::RefCell;
 use std::io;
@@ -35,7 +37,7 @@ pub enum Simulated {}
 
 impl Outside for Simulated {
     type Port = SimPort;
-    type Frames = NoFrames;
+    type Frames = SimFrames;
     type Clock = SimClock;
 }
 
@@ -58,35 +60,6 @@ pub struct SimPort {
     pub(crate) room: usize,
     /// Those that it takes.
     pub(crate) leaving: PacketList,
-}
-
-/// A list of packets that keeps its buffers.
-#[derive(Debug, Default)]
-pub(crate) struct PacketList {
-    list: Vec<Packet>,
-    len: usize,
-}
-
-impl PacketList {
-    /// The place of one more packet, with what an earlier one left there.
-    pub(crate) fn next(&mut self) -> &mut Packet {
-        if self.len == self.list.len() {
-            self.list.push(Packet::default());
-        }
-        self.len += 1;
-        &mut self.list[self.len - 1]
-    }
-
-    /// No packet is there.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    /// Takes all packets out. Their buffers stay.
-    pub(crate) fn drain(&mut self) -> &mut [Packet] {
-        let len = std::mem::take(&mut self.len);
-        &mut self.list[..len]
-    }
 }
 
 impl Port for SimPort {
@@ -147,6 +120,7 @@ impl Port for SimPort {
                 let packet = self.leaving.next();
                 packet.to = to;
                 (packet.path, packet.ecn, packet.payload_bytes) = (burst.path, burst.ecn, 0);
+                packet.header = Header::Bytes;
                 packet.head.clear();
                 for (place, part) in datagram.iter().enumerate() {
                     let is_payload = std::ptr::eq(part.iov_base.cast(), ZEROS.as_ptr());
@@ -180,26 +154,4 @@ fn first_datagram(lens: impl ExactSizeIterator<Item = usize>, segment_bytes: u32
         }
     }
     all
-}
-
-/// Simulated hosts have no information path.
-#[derive(Debug)]
-pub enum NoFrames {}
-
-impl FramePort for NoFrames {
-    fn send(&mut self, _: SocketAddr, _: &[u8]) -> bool {
-        match *self {}
-    }
-
-    fn recv(&mut self, _: impl FnMut(&[u8], SocketAddr) -> bool) -> io::Result<usize> {
-        match *self {}
-    }
-
-    fn next_ns(&self) -> Option<u64> {
-        match *self {}
-    }
-
-    fn each_fd(&self, _: &mut dyn FnMut(BorrowedFd<'_>)) {
-        match *self {}
-    }
 }

@@ -2,6 +2,7 @@
 
 use crate::critical::CriticalPath;
 use crate::experiment::{FlowResult, Results};
+use crate::info_path::FrameCounts;
 use crate::link::{LinkCounters, NodeCounters};
 use crate::patterns::bound::Bound;
 use crate::time::Picos;
@@ -117,6 +118,8 @@ pub struct Summary {
     pub data_packets: u64,
     /// Repeats of them.
     pub repeats: Repeats,
+    /// Frames of the information paths.
+    pub frames: FrameCounts,
     /// Counters of all links together.
     pub links: LinkCounters,
     /// Packets that ended at a switch or a host.
@@ -151,6 +154,7 @@ impl Summary {
             critical_path: PathTimes::from(&results.critical),
             data_packets: results.data_packets,
             repeats: results.repeats,
+            frames: results.frames,
             links: results.links,
             nodes: results.nodes,
         }
@@ -191,6 +195,10 @@ impl fmt::Display for Summary {
             out,
             "{order} by order, {trim} trimmed, {timeout} by timeout; {spurious} not needed"
         )?;
+        let FrameCounts { frames, repeats } = self.frames;
+        if frames > 0 {
+            writeln!(out, "information paths: {frames} frames, {repeats} repeats")?;
+        }
         let LinkCounters { offered, drops, trims, marks, lost, corrupted, pauses, .. } = self.links;
         write!(
             out,

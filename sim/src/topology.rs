@@ -152,7 +152,7 @@ impl Bottleneck {
         let mut tasks = work.into_hosts().0.into_iter();
         let fabric = Fabric::new(Arc::new(plan), 1, self.seed, |id| {
             let tasks = tasks.next().expect("work for each host");
-            ErdHost::new(id, self.endpoint(id, scheme()), tasks).into()
+            ErdHost::new(id, self.endpoint(id, scheme()), tasks, None).into()
         });
         (fabric, paths.map(LinkId).collect(), HostId(self.senders))
     }

@@ -40,6 +40,7 @@ fn experiment(plan: Blueprint, work: Work) -> Experiment {
         base_known: true,
         trimming: false,
         begin: Begin::Warm,
+        info_path: None,
     };
     Experiment { plan: Arc::new(plan), work, engines, seed: 9, threads: 1 }
 }

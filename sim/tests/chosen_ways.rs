@@ -57,6 +57,7 @@ fn experiment(scheme: &'static str, plan: Blueprint, work: Work) -> Experiment {
         base_known: true,
         trimming: false,
         begin: Begin::Warm,
+        info_path: None,
     };
     Experiment { plan: Arc::new(plan), work, engines, seed: 9, threads: 1 }
 }

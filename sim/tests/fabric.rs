@@ -52,6 +52,7 @@ fn experiment(scheme: &'static str, link: LinkConfig, work: Work) -> Experiment 
         base_known: true,
         trimming: link.trimming,
         begin: Begin::Cold,
+        info_path: None,
     };
     Experiment { plan: Arc::new(tree(link)), work, engines, seed: 9, threads: 1 }
 }

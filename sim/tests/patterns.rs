@@ -51,6 +51,7 @@ fn engines() -> Engines {
         base_known: true,
         trimming: false,
         begin: Begin::Cold,
+        info_path: None,
     }
 }
 

@@ -49,6 +49,7 @@ fn incast(plan: Blueprint, threads: usize) -> Experiment {
         base_known: true,
         trimming: false,
         begin: Begin::Cold,
+        info_path: None,
     };
     Experiment { plan: Arc::new(plan), work, engines, seed: 9, threads }
 }

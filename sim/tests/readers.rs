@@ -46,6 +46,7 @@ fn run(work: Work) -> Results {
         base_known: true,
         trimming: false,
         begin: Begin::Cold,
+        info_path: None,
     };
     let plan = Arc::new(clos.build().expect("a tree"));
     let results = Experiment { plan, work, engines, seed: 1, threads: 2 }.run(1_000_000_000_000);

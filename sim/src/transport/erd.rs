@@ -2,7 +2,9 @@
 
 use super::agenda::{Agenda, SendRequest};
 use super::{Repeats, Transport, TransportStats};
+use crate::header::{Header, StreamHeader};
 use crate::ids::{HostId, name_of};
+use crate::info_path::{InfoPathSettings, SimFrames};
 use crate::packet::{Packet, ZEROS};
 use crate::port::{SimClock, SimPort, Simulated};
 use crate::time::{Picos, from_ns, to_ns};
@@ -144,15 +146,22 @@ impl Driven for ErdHost {
 }
 
 impl ErdHost {
-    /// The host of this number with an engine and its tasks; `endpoint` bears the name that [`name_of`] gives.
+    /// The host of this number with an engine and its tasks; `endpoint` bears the name that [`name_of`] gives. It has an
+    /// information path if there are settings of one.
     #[must_use]
-    pub fn new(id: HostId, endpoint: Endpoint, tasks: Vec<Task>) -> ErdHost {
+    pub fn new(
+        id: HostId,
+        endpoint: Endpoint,
+        tasks: Vec<Task>,
+        info_path: Option<InfoPathSettings>,
+    ) -> ErdHost {
         let net_errors = Arc::new(NetErrors::default());
         let inbox = net_errors.join(&Arc::default());
         let link = Link::new(None, name_of(id), false);
         let (port, clock) = (SimPort::default(), SimClock::default());
+        let info_path = info_path.map(SimFrames::new);
         ErdHost {
-            carriers: Carriers::new(port, None, link, clock, (net_errors, inbox)),
+            carriers: Carriers::new(port, info_path, link, clock, (net_errors, inbox)),
             endpoint,
             memory: Memory { agenda: Agenda::new(tasks) },
             now: 0,
@@ -165,6 +174,23 @@ impl ErdHost {
     #[must_use]
     pub fn endpoint(&self) -> &Endpoint {
         &self.endpoint
+    }
+
+    /// A packet of the information path arrives.
+    #[inline(never)]
+    fn receive_frame(&mut self, now: Picos, packet: &mut Packet, header: StreamHeader) {
+        if let Some(path) = &mut self.carriers.info_path {
+            path.receive(now, packet, header);
+        }
+    }
+
+    /// Puts what leaves over the information path to the datagrams that leave.
+    fn take_frames(&mut self) {
+        let Carriers { info_path, port, .. } = &mut self.carriers;
+        let Some(path) = info_path else { return };
+        for packet in path.leaving.drain() {
+            std::mem::swap(port.leaving.next(), packet);
+        }
     }
 
     fn peer(&mut self, now_ns: Nanos, to: HostId) -> Option<PeerId> {
@@ -207,8 +233,11 @@ impl Transport for ErdHost {
         self.endpoint.renew_control(to_ns(now));
     }
 
-    fn receive(&mut self, _: Picos, packet: &mut Packet) {
-        std::mem::swap(self.carriers.port.arrivals.next(), packet);
+    fn receive(&mut self, now: Picos, packet: &mut Packet) {
+        match packet.header {
+            Header::Stream(header) => self.receive_frame(now, packet, header),
+            _ => std::mem::swap(self.carriers.port.arrivals.next(), packet),
+        }
     }
 
     /// Runs one step of the library's loop.
@@ -217,10 +246,14 @@ impl Transport for ErdHost {
         self.uplink_room = room;
         self.carriers.clock.0 = to_ns(now);
         self.carriers.port.room = 0;
+        if let Some(path) = &mut self.carriers.info_path {
+            path.step(now);
+        }
         if self.carriers.port.arrivals.is_empty() {
             self.settle();
         }
         self.progress();
+        self.take_frames();
     }
 
     fn leaving(&mut self) -> &mut [Packet] {
@@ -233,7 +266,8 @@ impl Transport for ErdHost {
 
     fn next_wake(&self) -> Option<Picos> {
         let due = self.memory.agenda.next_due();
-        self.endpoint.poll_timeout().map(from_ns).into_iter().chain(due).min()
+        let frames = self.carriers.info_path.as_ref().and_then(SimFrames::next_due);
+        self.endpoint.poll_timeout().map(from_ns).into_iter().chain(due).chain(frames).min()
     }
 
     fn window_bytes(&self, to: HostId) -> Option<u64> {
@@ -253,6 +287,7 @@ impl Transport for ErdHost {
                 timeout: 0,
                 spurious: stats.rtx_spurious,
             },
+            frames: self.carriers.info_path.as_ref().map(SimFrames::counts).unwrap_or_default(),
         }
     }
 

@@ -13,6 +13,7 @@ pub use settings::SettingError;
 
 use crate::header::{EqdsHeader, RoceHeader};
 use crate::ids::HostId;
+use crate::info_path::FrameCounts;
 use crate::packet::Packet;
 use crate::time::Picos;
 use crate::wire::{PAYLOAD_BYTES, Wire};
@@ -105,6 +106,8 @@ pub struct TransportStats {
     pub data_packets: u64,
     /// Repeats of them.
     pub repeats: Repeats,
+    /// Frames of its information path.
+    pub frames: FrameCounts,
 }
 
 /// A host's side of a transport.

@@ -39,6 +39,7 @@ mod common;
 mod failures;
 mod graph;
 mod hosts;
+mod info_path;
 mod links;
 mod names;
 mod network;
@@ -49,6 +50,7 @@ mod work;
 pub use failures::{CHANGES_MAX, FAILURES_MAX, FailureFile, FlapsFile, HealthFile, ManyLinks};
 pub use graph::{Ends, GraphFile, GraphLink};
 pub use hosts::{DelayFile, HostsFile, ParetoFile};
+pub use info_path::InfoPathFile;
 pub use links::{LinkFile, RedFile, Size};
 pub use network::{TierFile, TopoFile, Topology, TreeFile};
 pub use pfc::{MemoryFile, PfcFile};
@@ -174,6 +176,8 @@ pub struct EngineFile {
     /// Besides, flows have sent before what their controllers learn from.
     #[serde(default = "not")]
     pub learned: Spanned<bool>,
+    /// A reliable stream beside the datagrams: none, if nothing is said.
+    pub info_path: Option<Spanned<InfoPathFile>>,
 }
 
 /// A scenario that can be run.
@@ -297,8 +301,16 @@ impl ScenarioFile {
     }
 
     fn engines(&self, trimming: bool) -> Result<Engines, ReadError> {
-        let EngineFile { scheme, settings, paths, rto_min_us, base_known, warm, learned } =
-            &self.engines;
+        let EngineFile {
+            scheme,
+            settings,
+            paths,
+            rto_min_us,
+            base_known,
+            warm,
+            learned,
+            info_path,
+        } = &self.engines;
         let begin = match (warm, learned.get_ref()) {
             (false, false) => Begin::Cold,
             (true, false) => Begin::Warm,
@@ -310,6 +322,14 @@ impl ScenarioFile {
         let name = scheme.get_ref().clone();
         let mut protocol = Protocol::by_name(&name).unwrap_or_default();
         let is_baseline = protocol != Protocol::Erd;
+        let info_path = match info_path {
+            None => None,
+            Some(entry) if is_baseline => {
+                let what = format_args!("expected no info_path: {name} has none");
+                return Err(self.source.error(entry, what));
+            }
+            Some(entry) => Some(InfoPathFile::settings(entry, &self.source)?),
+        };
         // The engine is not used then, and any scheme will do.
         let name = if is_baseline { schemes::NAMES[0].to_owned() } else { name };
         let Some(mut changed) = schemes::by_name(&name) else {
@@ -361,6 +381,7 @@ impl ScenarioFile {
             base_known: *base_known,
             trimming,
             begin,
+            info_path,
         })
     }
 }

@@ -3,6 +3,7 @@ use crate::experiment::longest_rtt_ns;
 use crate::fabric::blueprint::NodeId;
 use crate::hop::Hop;
 use crate::ids::HostId;
+use crate::info_path::Carries;
 use crate::link::{LinkConfig, Red};
 use crate::read::fuzz;
 use std::collections::HashSet;
@@ -360,6 +361,21 @@ const MISTAKES: &[(&str, &str, &str)] = &[
     ("paths = 8", "paths = 0", "a.toml:28: expected paths from 1 to 256"),
     ("paths = 8", "rto_min_us = 0", "a.toml:28: expected rto_min_us from 1 to 60000000"),
     (
+        "paths = 8",
+        "info_path = { carries = \"data\" }",
+        "a.toml:28: unknown variant `data`, expected `acks` or `nacks`",
+    ),
+    (
+        "paths = 8",
+        "info_path = { carries = \"acks\", rto_min_us = 0 }",
+        "a.toml:28: expected rto_min_us from 1 to 60000000",
+    ),
+    (
+        "\"nscc\"\npaths = 8",
+        "\"roce\"\ninfo_path = { carries = \"acks\" }",
+        "a.toml:28: expected no info_path: roce has none",
+    ),
+    (
         "link = [\"h3\", \"s1\"]",
         "link = [\"h3\", \"s0\"]",
         "a.toml:30: expected a link between \"h3\" and \"s0\"",
@@ -393,6 +409,19 @@ fn mistakes_name_the_line_and_what_is_expected() {
     let refused = prepare(&TREE.replace("paths = 8", "settings = { wrong = 1 }")).err();
     let refused = refused.unwrap_or_default();
     assert!(refused.starts_with("a.toml:28: setting wrong of nscc: "), "{refused}");
+}
+
+#[test]
+fn engines_have_an_information_path_if_the_file_says_so() {
+    let path = |setting| {
+        let prepared = prepare(&TREE.replace("paths = 8", setting)).expect("a scenario");
+        prepared.engines.info_path.map(|path| (path.carries, path.rto_min_ps))
+    };
+    assert_eq!(path("paths = 8"), None);
+    let linux = Some((Carries::Nacks, 200_000_000_000));
+    assert_eq!(path("info_path = { carries = \"nacks\" }"), linux);
+    let short = Some((Carries::Acks, 5_000_000));
+    assert_eq!(path("info_path = { carries = \"acks\", rto_min_us = 5 }"), short);
 }
 
 #[test]
