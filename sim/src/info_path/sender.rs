@@ -12,8 +12,6 @@ const FIRST_WINDOW: u32 = 10;
 const DUPLICATES: u32 = 3;
 /// Least threshold of slow start after a loss (RFC 5681).
 const THRESHOLD_MIN: u32 = 2;
-/// Timeout before the first sample (RFC 6298).
-const FIRST_TIMEOUT_PS: Picos = from_ns(1_000_000_000);
 /// Longest timeout.
 const TIMEOUT_MAX_PS: Picos = from_ns(60_000_000_000);
 
@@ -78,10 +76,16 @@ impl Timer {
 }
 
 impl StreamSender {
-    /// A stream that is open. `rto_min_ps` is its shortest timeout.
+    /// A stream that is open. `rto_min_ps` is its shortest timeout, which it begins with: the handshake of a connection
+    /// measures a round trip.
     pub(super) fn new(rto_min_ps: Picos) -> StreamSender {
-        let timeout_ps = FIRST_TIMEOUT_PS.max(rto_min_ps);
-        let timer = Timer { least_ps: rto_min_ps, timeout_ps, due: None, rtt: None, timed: None };
+        let timer = Timer {
+            least_ps: rto_min_ps,
+            timeout_ps: rto_min_ps,
+            due: None,
+            rtt: None,
+            timed: None,
+        };
         StreamSender {
             frames: VecDeque::new(),
             first: 0,
