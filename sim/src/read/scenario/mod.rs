@@ -62,8 +62,10 @@ use crate::experiment::{Begin, Engines, Failure};
 use crate::fabric::blueprint::{Blueprint, Rerouting};
 use crate::fabric::clos::{Clos, Cut};
 use crate::fabric::flowlet;
+use crate::info_path::InfoPathSettings;
 use crate::link::Health;
 use crate::patterns::HostLink;
+use crate::scenario::SchemeMaker;
 use crate::schemes;
 use crate::time::Picos;
 use crate::transport::{self, Protocol};
@@ -301,43 +303,66 @@ impl ScenarioFile {
     }
 
     fn engines(&self, trimming: bool) -> Result<Engines, ReadError> {
-        let EngineFile {
+        let EngineFile { scheme, paths, rto_min_us, base_known, .. } = &self.engines;
+        let begin = self.begin()?;
+        let protocol = Protocol::by_name(scheme.get_ref()).unwrap_or_default();
+        let info_path = self.info_path(&protocol)?;
+        let (protocol, scheme) = self.scheme(protocol)?;
+        if !(1..=PATHS_MAX).contains(paths.get_ref()) {
+            let what = format_args!("expected paths from 1 to {}", PATHS_MAX);
+            return Err(self.source.error(paths, what));
+        }
+        if !(1.0..=60e6).contains(rto_min_us.get_ref()) {
+            let what = "expected rto_min_us from 1 to 60000000";
+            return Err(self.source.error(rto_min_us, what));
+        }
+        Ok(Engines {
+            protocol,
             scheme,
-            settings,
-            paths,
-            rto_min_us,
-            base_known,
-            warm,
-            learned,
+            paths: *paths.get_ref(),
+            rto_min_ns: (rto_min_us.get_ref() * 1e3) as u64,
+            base_known: *base_known,
+            trimming,
+            begin,
             info_path,
-        } = &self.engines;
-        let begin = match (warm, learned.get_ref()) {
-            (false, false) => Begin::Cold,
-            (true, false) => Begin::Warm,
-            (true, true) => Begin::Learned,
-            (false, true) => {
-                return Err(self.source.error(learned, "expected warm = true beside learned"));
-            }
-        };
-        let name = scheme.get_ref().clone();
-        let mut protocol = Protocol::by_name(&name).unwrap_or_default();
-        let is_baseline = protocol != Protocol::Erd;
-        let info_path = match info_path {
-            None => None,
-            Some(entry) if is_baseline => {
+        })
+    }
+
+    /// What hosts know when the work begins.
+    fn begin(&self) -> Result<Begin, ReadError> {
+        let EngineFile { warm, learned, .. } = &self.engines;
+        match (warm, learned.get_ref()) {
+            (false, false) => Ok(Begin::Cold),
+            (true, false) => Ok(Begin::Warm),
+            (true, true) => Ok(Begin::Learned),
+            (false, true) => Err(self.source.error(learned, "expected warm = true beside learned")),
+        }
+    }
+
+    /// The information paths of hosts, which the engine alone may have.
+    fn info_path(&self, protocol: &Protocol) -> Result<Option<InfoPathSettings>, ReadError> {
+        match &self.engines.info_path {
+            Some(entry) if *protocol != Protocol::Erd => {
+                let name = self.engines.scheme.get_ref();
                 let what = format_args!("expected no info_path: {name} has none");
-                return Err(self.source.error(entry, what));
+                Err(self.source.error(entry, what))
             }
-            Some(entry) => Some(InfoPathFile::settings(entry, &self.source)?),
-        };
-        // The engine is not used then, and any scheme will do.
-        let name = if is_baseline { schemes::NAMES[0].to_owned() } else { name };
+            Some(entry) => InfoPathFile::settings(entry, &self.source).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// The protocol and the scheme, each with its settings.
+    fn scheme(&self, mut protocol: Protocol) -> Result<(Protocol, SchemeMaker), ReadError> {
+        let EngineFile { scheme, settings, .. } = &self.engines;
+        let is_baseline = protocol != Protocol::Erd;
+        // A baseline does not use the engine: any scheme will do.
+        let name = if is_baseline { schemes::NAMES[0] } else { scheme.get_ref() }.to_owned();
         let Some(mut changed) = schemes::by_name(&name) else {
             let names = [schemes::NAMES, schemes::BASELINES, transport::BASELINES].concat();
             let names = names.join(", ");
-            return Err(self
-                .source
-                .error(scheme, format_args!("expected a scheme of {names}, found {name:?}")));
+            let what = format_args!("expected a scheme of {names}, found {name:?}");
+            return Err(self.source.error(scheme, what));
         };
         let mut values = Vec::new();
         for (setting, value) in settings {
@@ -356,15 +381,6 @@ impl ScenarioFile {
             }
             values.push((setting.clone(), *value.get_ref()));
         }
-        if !(1..=PATHS_MAX).contains(paths.get_ref()) {
-            let what = format_args!("expected paths from 1 to {}", PATHS_MAX);
-            return Err(self.source.error(paths, what));
-        }
-        let rto_min_us = *rto_min_us.get_ref();
-        if !(1.0..=60e6).contains(&rto_min_us) {
-            let what = "expected rto_min_us from 1 to 60000000";
-            return Err(self.source.error(&self.engines.rto_min_us, what));
-        }
         let scheme = Rc::new(move || {
             let mut scheme = schemes::by_name(&name).expect("built once before");
             for (setting, value) in &values {
@@ -372,17 +388,7 @@ impl ScenarioFile {
             }
             scheme
         });
-        let rto_min_ns = (rto_min_us * 1e3) as u64;
-        Ok(Engines {
-            protocol,
-            scheme,
-            paths: *paths.get_ref(),
-            rto_min_ns,
-            base_known: *base_known,
-            trimming,
-            begin,
-            info_path,
-        })
+        Ok((protocol, scheme))
     }
 }
 
