@@ -302,6 +302,26 @@ struct Known {
 }
 
 impl Engines {
+    /// Engines with this scheme, or another transport: 64 paths, timeouts of at least 100 us, a known base round trip, open
+    /// sessions, no trimming, and no information path.
+    ///
+    /// # Errors
+    /// There is no scheme or transport of this name.
+    pub fn named(name: &str) -> Result<Engines, NameError> {
+        let mut engines = Engines {
+            protocol: Protocol::Erd,
+            scheme: Rc::new(|| schemes::by_name(schemes::NAMES[0]).expect("the first scheme")),
+            paths: 64,
+            rto_min_ns: 100_000,
+            base_known: true,
+            trimming: false,
+            begin: Begin::Warm,
+            info_path: None,
+        };
+        engines.choose(name)?;
+        Ok(engines)
+    }
+
     /// Chooses what the hosts speak by the name of a scheme or of another transport, with settings of it that are not
     /// changed.
     ///

@@ -7,7 +7,7 @@ use clap::{Parser, Subcommand};
 use erd_rd::cc::options::OptionInfo;
 use erd_rd::config::PATHS_MAX;
 use erd_sim::experiment::{Begin, Engines, Experiment, FlowResult};
-use erd_sim::fabric::clos::{Clos, Tier};
+use erd_sim::fabric::clos::Clos;
 use erd_sim::ids::HostId;
 use erd_sim::link::{LinkConfig, Red};
 use erd_sim::reproduce::command::ReproduceArgs;
@@ -15,7 +15,6 @@ use erd_sim::scenario::{SchemeMaker, Start};
 use erd_sim::schemes;
 use erd_sim::tables::{self, TABLES, Table};
 use erd_sim::time::{Picos, from_ns};
-use erd_sim::transport::Protocol;
 use erd_sim::work::Work;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -196,10 +195,7 @@ fn speed_tree(args: &SpeedArgs) -> Clos {
         control_first: true,
         ..LinkConfig::delay(from_ns(1_000))
     };
-    let tier =
-        |children, links_up| Tier { children, links_per_child: 1, links_up, down: link, up: link };
-    let tiers = vec![tier(8, 8), tier(args.pod / 8, args.pod / 8), tier(16, 0)];
-    Clos { tiers, hashed: true, seed: args.seed }
+    Clos::of(link, &[(8, 8), (args.pod / 8, args.pod / 8), (16, 0)], args.seed)
 }
 
 fn speed(args: &SpeedArgs) -> anyhow::Result<()> {
@@ -218,17 +214,8 @@ fn speed(args: &SpeedArgs) -> anyhow::Result<()> {
             work.message(HostId(from), HostId(to), args.bytes);
         }
     }
-    let mut engines = Engines {
-        protocol: Protocol::Erd,
-        scheme: with_settings("nscc", &[])?,
-        paths: 64,
-        rto_min_ns: 100_000,
-        base_known: true,
-        trimming: false,
-        begin: if args.cold { Begin::Cold } else { Begin::Warm },
-        info_path: None,
-    };
-    engines.choose(&args.scheme)?;
+    let begin = if args.cold { Begin::Cold } else { Begin::Warm };
+    let engines = Engines { begin, ..Engines::named(&args.scheme)? };
     let began = Instant::now();
     let experiment =
         Experiment { plan: Arc::new(plan), work, engines, seed: args.seed, threads: args.threads };

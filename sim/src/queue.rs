@@ -248,7 +248,7 @@ impl Queue {
         }
         let mut hop = self.waiting.pop_front()?;
         if self.waiting.is_empty() {
-            // It begins anew at the front of its memory, which is in the cache.
+            // The queue starts again at the front of its memory, which is in the cache.
             self.waiting.clear();
         }
         self.counters.sent_bytes += u64::from(hop.wire_bytes);

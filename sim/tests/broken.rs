@@ -1,16 +1,13 @@
 //! Links that die, come and go or change bits, switches that route around them, and hosts that are slow to look.
 
-use erd_rd::cc::schemes;
-use erd_sim::experiment::{Begin, Engines, Experiment, Failure, FlowResult, Results};
+use erd_sim::experiment::{Engines, Experiment, Failure, FlowResult, Results};
 use erd_sim::fabric::blueprint::{Blueprint, NodeId, Rerouting};
-use erd_sim::fabric::clos::{Clos, Tier};
+use erd_sim::fabric::clos::Clos;
 use erd_sim::fabric::receiver::{Delay, Receivers};
 use erd_sim::ids::{HostId, LinkId, SwitchId};
 use erd_sim::link::{Health, LinkConfig, Red};
 use erd_sim::time::{Picos, from_ns};
-use erd_sim::transport::Protocol;
 use erd_sim::work::Work;
-use std::rc::Rc;
 use std::sync::Arc;
 
 const LIMIT_PS: Picos = from_ns(100_000_000);
@@ -25,23 +22,11 @@ fn tree() -> Blueprint {
         control_first: true,
         ..LinkConfig::delay(from_ns(500))
     };
-    let tier =
-        |children, links_up| Tier { children, links_per_child: 1, links_up, down: link, up: link };
-    let tiers = vec![tier(4, 2), tier(2, 2), tier(4, 0)];
-    Clos { tiers, hashed: true, seed: 3 }.build().expect("a tree")
+    Clos::of(link, &[(4, 2), (2, 2), (4, 0)], 3).build().expect("a tree")
 }
 
 fn experiment(plan: Blueprint, work: Work) -> Experiment {
-    let engines = Engines {
-        protocol: Protocol::Erd,
-        scheme: Rc::new(|| schemes::by_name("nscc").expect("a scheme")),
-        paths: 16,
-        rto_min_ns: 100_000,
-        base_known: true,
-        trimming: false,
-        begin: Begin::Warm,
-        info_path: None,
-    };
+    let engines = Engines { paths: 16, ..Engines::named("nscc").expect("a scheme") };
     Experiment { plan: Arc::new(plan), work, engines, seed: 9, threads: 1 }
 }
 

@@ -1,18 +1,15 @@
 //! Messages over networks where senders choose the way: dragonflies and rails.
 
-use erd_sim::experiment::{Begin, Engines, Experiment, Failure, Results};
+use erd_sim::experiment::{Engines, Experiment, Failure, Results};
 use erd_sim::fabric::blueprint::{Blueprint, Spread};
 use erd_sim::fabric::dragonfly::Dragonfly;
 use erd_sim::fabric::rail::Rail;
 use erd_sim::ids::{HostId, LinkId};
 use erd_sim::link::{Health, LinkConfig, Red};
 use erd_sim::read::scenario::ScenarioFile;
-use erd_sim::schemes;
 use erd_sim::time::{Picos, from_ns};
-use erd_sim::transport::Protocol;
 use erd_sim::work::Work;
 use std::path::Path;
-use std::rc::Rc;
 use std::sync::Arc;
 
 const LINK_BYTES_PER_S: u64 = 12_500_000_000;
@@ -49,16 +46,7 @@ fn rail(spread: Spread) -> Blueprint {
 }
 
 fn experiment(scheme: &'static str, plan: Blueprint, work: Work) -> Experiment {
-    let engines = Engines {
-        protocol: Protocol::Erd,
-        scheme: Rc::new(move || schemes::by_name(scheme).expect("a scheme")),
-        paths: 8,
-        rto_min_ns: 100_000,
-        base_known: true,
-        trimming: false,
-        begin: Begin::Warm,
-        info_path: None,
-    };
+    let engines = Engines { paths: 8, ..Engines::named(scheme).expect("a scheme") };
     Experiment { plan: Arc::new(plan), work, engines, seed: 9, threads: 1 }
 }
 

@@ -2,15 +2,13 @@
 
 use erd_sim::experiment::{Begin, Engines, Experiment, Failure, Results};
 use erd_sim::fabric::blueprint::Blueprint;
-use erd_sim::fabric::clos::{Clos, Tier};
+use erd_sim::fabric::clos::Clos;
 use erd_sim::ids::{HostId, LinkId};
 use erd_sim::link::{Health, Jitter, LinkConfig, Red};
 use erd_sim::schemes;
 use erd_sim::time::{Picos, from_ns};
 use erd_sim::topology::{PAYLOAD_BYTES, SEGMENT_WIRE_BYTES};
-use erd_sim::transport::Protocol;
 use erd_sim::work::Work;
-use std::rc::Rc;
 use std::sync::Arc;
 
 const LINK_BYTES_PER_S: u64 = 12_500_000_000;
@@ -28,10 +26,7 @@ fn link() -> LinkConfig {
 
 /// 32 hosts below 8 leaves in 4 pods, with half the links upwards that they could use.
 fn tree(link: LinkConfig) -> Blueprint {
-    let tier =
-        |children, links_up| Tier { children, links_per_child: 1, links_up, down: link, up: link };
-    let tiers = vec![tier(4, 2), tier(2, 2), tier(4, 0)];
-    Clos { tiers, hashed: true, seed: 3 }.build().expect("a tree")
+    Clos::of(link, &[(4, 2), (2, 2), (4, 0)], 3).build().expect("a tree")
 }
 
 /// Every host sends to the one half-way round.
@@ -45,14 +40,10 @@ fn across(hosts: u32, bytes: u64) -> Work {
 
 fn experiment(scheme: &'static str, link: LinkConfig, work: Work) -> Experiment {
     let engines = Engines {
-        protocol: Protocol::Erd,
-        scheme: Rc::new(move || schemes::by_name(scheme).expect("a scheme")),
         paths: 16,
-        rto_min_ns: 100_000,
-        base_known: true,
         trimming: link.trimming,
         begin: Begin::Cold,
-        info_path: None,
+        ..Engines::named(scheme).expect("a scheme")
     };
     Experiment { plan: Arc::new(tree(link)), work, engines, seed: 9, threads: 1 }
 }

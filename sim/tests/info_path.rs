@@ -1,16 +1,13 @@
 //! Information paths: streams that carry acknowledgements beside the datagrams, over links that lose packets.
 
-use erd_rd::cc::schemes;
-use erd_sim::experiment::{Begin, Engines, Experiment, Failure, Results};
+use erd_sim::experiment::{Engines, Experiment, Failure, Results};
 use erd_sim::fabric::blueprint::Blueprint;
-use erd_sim::fabric::clos::{Clos, Tier};
+use erd_sim::fabric::clos::Clos;
 use erd_sim::ids::{HostId, LinkId};
 use erd_sim::info_path::{Carries, InfoPathSettings, RTO_MIN_PS};
 use erd_sim::link::{Health, LinkConfig};
 use erd_sim::time::{Picos, from_ns};
-use erd_sim::transport::Protocol;
 use erd_sim::work::Work;
-use std::rc::Rc;
 use std::sync::Arc;
 
 const LIMIT_PS: Picos = from_ns(4_000_000_000);
@@ -23,9 +20,7 @@ fn tree() -> Blueprint {
         control_first: true,
         ..LinkConfig::delay(from_ns(500))
     };
-    let tier =
-        |children, links_up| Tier { children, links_per_child: 1, links_up, down: link, up: link };
-    Clos { tiers: vec![tier(4, 2), tier(4, 0)], hashed: true, seed: 3 }.build().expect("a tree")
+    Clos::of(link, &[(4, 2), (4, 0)], 3).build().expect("a tree")
 }
 
 /// Every host sends to the one half-way round, and all links lose a share of the packets.
@@ -34,16 +29,7 @@ fn run(info_path: Option<InfoPathSettings>, lost: f64, threads: usize) -> Result
     for from in 0..HOSTS {
         work.message(HostId(from), HostId((from + HOSTS / 2) % HOSTS), 400_000);
     }
-    let engines = Engines {
-        protocol: Protocol::Erd,
-        scheme: Rc::new(|| schemes::by_name("erd").expect("a scheme")),
-        paths: 4,
-        rto_min_ns: 100_000,
-        base_known: true,
-        trimming: false,
-        begin: Begin::Warm,
-        info_path,
-    };
+    let engines = Engines { paths: 4, info_path, ..Engines::named("erd").expect("a scheme") };
     let plan = tree();
     let failures: Vec<Failure> = (0..plan.links().len() as u32)
         .filter(|_| lost > 0.0)

@@ -10,7 +10,6 @@ mod dice;
 mod draw;
 #[path = "faults/due.rs"]
 mod due;
-#[allow(dead_code, reason = "who hunts mutants looks at failures alone, not at reports")]
 #[path = "faults/judge.rs"]
 mod judge;
 #[path = "faults/networks.rs"]
@@ -20,6 +19,7 @@ mod samples;
 
 use draw::Drawn;
 use erd_sim::mutants::{Mutant, switch_off, switch_on};
+use judge::Report;
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 
 /// Seeds within which a mutant must show.
@@ -33,30 +33,35 @@ fn needs(mutant: Mutant) -> Option<[&'static str; 2]> {
     (mutant == Mutant::LeadsIntoDeadEnds).then_some(["rerouting", "\"roce\""])
 }
 
-/// The first seed that fails with the mutant, and whether it passes without.
-fn first_seed(mutant: Mutant) -> Option<(u64, bool)> {
+/// The first seed that fails with the mutant, whether it passes without, and what came of the seeds before it.
+fn first_seed(mutant: Mutant) -> Option<(u64, bool, Report)> {
     let needs = needs(mutant);
     let most = if needs.is_some() { RARE_SEEDS_MAX } else { SEEDS_MAX };
-    let fails = |seed: &u64| {
+    let mut passed = Report::default();
+    let mut fails = |seed: &u64| {
         let drawn = Drawn::new(*seed);
         if !needs.iter().flatten().all(|word| drawn.0.contains(word)) {
             return false;
         }
-        catch_unwind(AssertUnwindSafe(|| judge::seed(&drawn, *seed))).is_err()
+        let report = catch_unwind(AssertUnwindSafe(|| judge::seed(&drawn, *seed)));
+        report.as_ref().into_iter().for_each(|report| passed.add(report));
+        report.is_err()
     };
     switch_on(mutant);
-    let found = (1..=most).find(fails);
+    let found = (1..=most).find(&mut fails);
     switch_off();
-    found.map(|seed| (seed, !fails(&seed)))
+    let passes = found.is_some_and(|seed| !fails(&seed));
+    found.map(|seed| (seed, passes, passed))
 }
 
 /// All mutants, or the one that the caller wants alone.
 fn hunted() -> Vec<Mutant> {
-    let only = std::env::var("MUTANTS_ONLY").unwrap_or_default();
-    let fits = |mutant: &Mutant| only.is_empty() || format!("{mutant:?}") == only;
-    let hunted: Vec<Mutant> = Mutant::ALL.iter().copied().filter(fits).collect();
-    assert!(!hunted.is_empty(), "MUTANTS_ONLY: expected one of {:?}, found {only}", Mutant::ALL);
-    hunted
+    match std::env::var("MUTANTS_ONLY").ok().filter(|name| !name.is_empty()) {
+        Some(name) => {
+            vec![name.parse().unwrap_or_else(|error| panic!("MUTANTS_ONLY: {error}"))]
+        }
+        None => Mutant::ALL.concat(),
+    }
 }
 
 /// One test hunts all, because the whole process has one switch. A mutant that no place in the simulator asks for changes
@@ -68,11 +73,14 @@ fn every_mutant_is_found() {
     let mut missed = Vec::new();
     for mutant in hunted() {
         match first_seed(mutant) {
-            Some((seed, true)) => {
-                println!("{mutant:?} found with seed {seed}: {}", mutant.effect());
+            Some((seed, true, Report { events, .. })) => {
+                let effect = mutant.effect();
+                println!("{mutant:?} found with seed {seed} after {events} events: {effect}");
             }
             // A seed that fails without the mutant too has not found it.
-            Some((seed, false)) => missed.push(format!("{mutant:?}: seed {seed} fails without it")),
+            Some((seed, false, _)) => {
+                missed.push(format!("{mutant:?}: seed {seed} fails without it"))
+            }
             None => missed.push(format!("{mutant:?}: no seed")),
         }
     }

@@ -3,17 +3,14 @@
 
 use erd_sim::experiment::{Begin, Engines, Experiment, Results};
 use erd_sim::fabric::blueprint::Blueprint;
-use erd_sim::fabric::clos::{Clos, Tier};
+use erd_sim::fabric::clos::Clos;
 use erd_sim::fabric::least::LeastTimes;
 use erd_sim::link::{LinkConfig, Red};
 use erd_sim::packet::FRAME_BYTES;
 use erd_sim::patterns::bound::Bound;
 use erd_sim::patterns::{HostLink, Pattern, Site};
-use erd_sim::schemes;
 use erd_sim::time::{Picos, from_ns};
 use erd_sim::topology::{DATAGRAM_BYTES, PAYLOAD_BYTES};
-use erd_sim::transport::Protocol;
-use std::rc::Rc;
 use std::sync::Arc;
 
 const RATE: u64 = 12_500_000_000;
@@ -28,13 +25,11 @@ fn tree(hosts: u32) -> (Blueprint, Site) {
         control_first: true,
         ..LinkConfig::delay(from_ns(500))
     };
-    let tier =
-        |children, links_up| Tier { children, links_per_child: 1, links_up, down: link, up: link };
-    let tiers = match hosts {
-        16 => vec![tier(4, 4), tier(2, 2), tier(2, 0)],
-        _ => vec![tier(4, 2), tier(hosts / 4, 0)],
+    let tiers: &[(u32, u32)] = match hosts {
+        16 => &[(4, 4), (2, 2), (2, 0)],
+        _ => &[(4, 2), (hosts / 4, 0)],
     };
-    let plan = Clos { tiers, hashed: true, seed: 1 }.build().expect("a tree");
+    let plan = Clos::of(link, tiers, 1).build().expect("a tree");
     let pod_hosts = if hosts == 16 { 8 } else { 4 };
     let overhead_bytes = DATAGRAM_BYTES - PAYLOAD_BYTES + FRAME_BYTES;
     let link = HostLink { bytes_per_s: RATE, payload_bytes: PAYLOAD_BYTES, overhead_bytes };
@@ -42,17 +37,7 @@ fn tree(hosts: u32) -> (Blueprint, Site) {
 }
 
 fn engines() -> Engines {
-    let scheme = Rc::new(|| schemes::by_name("nscc").expect("there is such a scheme"));
-    Engines {
-        protocol: Protocol::Erd,
-        scheme,
-        paths: 16,
-        rto_min_ns: 100_000,
-        base_known: true,
-        trimming: false,
-        begin: Begin::Cold,
-        info_path: None,
-    }
+    Engines { paths: 16, begin: Begin::Cold, ..Engines::named("nscc").expect("a scheme") }
 }
 
 /// Runs a pattern. Returns how much longer than its bound the last message took.

@@ -1,17 +1,14 @@
 //! Networks whose switches pause: nothing is lost however many send to one, and pauses spread.
 
-use erd_rd::cc::schemes;
 use erd_sim::experiment::{Begin, Engines, Experiment, Observer, Results};
 use erd_sim::fabric::Fabric;
 use erd_sim::fabric::blueprint::{Blueprint, NodeId};
-use erd_sim::fabric::clos::{Clos, Tier};
+use erd_sim::fabric::clos::Clos;
 use erd_sim::fabric::pfc::{Pfc, SwitchMemory, Threshold};
 use erd_sim::ids::{HostId, LinkId};
 use erd_sim::link::LinkConfig;
 use erd_sim::time::{Picos, from_ns};
-use erd_sim::transport::Protocol;
 use erd_sim::work::{Flow, Work};
-use std::rc::Rc;
 use std::sync::Arc;
 
 const LIMIT_PS: Picos = from_ns(1_000_000_000);
@@ -25,9 +22,7 @@ fn tree() -> Blueprint {
         control_first: true,
         ..LinkConfig::delay(from_ns(500))
     };
-    let tier =
-        |children, links_up| Tier { children, links_per_child: 1, links_up, down: link, up: link };
-    Clos { tiers: vec![tier(4, 2), tier(4, 0)], hashed: true, seed: 3 }.build().expect("a tree")
+    Clos::of(link, &[(4, 2), (4, 0)], 3).build().expect("a tree")
 }
 
 fn pausing(memory_bytes: u64, threshold: Threshold) -> Blueprint {
@@ -42,14 +37,10 @@ fn incast(plan: Blueprint, threads: usize) -> Experiment {
         work.message(HostId(from), HostId(0), 400_000);
     }
     let engines = Engines {
-        protocol: Protocol::Erd,
-        scheme: Rc::new(|| schemes::by_name("spray").expect("a scheme")),
         paths: 16,
         rto_min_ns: 10_000_000,
-        base_known: true,
-        trimming: false,
         begin: Begin::Cold,
-        info_path: None,
+        ..Engines::named("spray").expect("a scheme")
     };
     Experiment { plan: Arc::new(plan), work, engines, seed: 9, threads }
 }

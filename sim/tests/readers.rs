@@ -1,6 +1,5 @@
 //! Files that are read and run: what starts when.
 
-use erd_rd::cc::schemes::by_name;
 use erd_sim::critical::CriticalPath;
 use erd_sim::experiment::{Begin, Engines, Experiment, Results};
 use erd_sim::read::goal::Schedule;
@@ -8,9 +7,7 @@ use erd_sim::read::matrix::{Matrix, StartUnit};
 use erd_sim::read::scenario::{Prepared, ScenarioFile};
 use erd_sim::read::topo::{QueueSettings, Topo};
 use erd_sim::time::from_ns;
-use erd_sim::transport::Protocol;
 use erd_sim::work::Work;
-use std::rc::Rc;
 use std::sync::Arc;
 
 const TOPO: &str = "\
@@ -38,16 +35,8 @@ fn run(work: Work) -> Results {
         control_first: true,
     };
     let clos = Topo::read("a.topo", TOPO).expect("valid").clos(&queues, 1);
-    let engines = Engines {
-        protocol: Protocol::Erd,
-        scheme: Rc::new(|| by_name("nscc").expect("a scheme")),
-        paths: 16,
-        rto_min_ns: 100_000,
-        base_known: true,
-        trimming: false,
-        begin: Begin::Cold,
-        info_path: None,
-    };
+    let engines =
+        Engines { paths: 16, begin: Begin::Cold, ..Engines::named("nscc").expect("a scheme") };
     let plan = Arc::new(clos.build().expect("a tree"));
     let results = Experiment { plan, work, engines, seed: 1, threads: 2 }.run(1_000_000_000_000);
     results.expect("done in a second")

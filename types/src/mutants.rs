@@ -1,15 +1,16 @@
 //! Mutants: bugs that tests switch on, one at a time, to prove that the tests find them.
 //!
 //! Without the feature `mutants` each call of `mutant` is the constant `false` and compiles to nothing.
-//! The whole process has one switch, so tests that use it run alone.
+//! The whole process has one switch for each list of mutants, so tests that use it run alone.
 
 use alloc::borrow::ToOwned;
+use alloc::format;
 use alloc::string::String;
-use core::str::FromStr;
-#[cfg(feature = "mutants")]
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::fmt::Debug;
 
-/// Declares the mutants once, so that none can be missing from their list.
+/// Declares mutants once, so that none can be missing from their list, and their switch. The feature `mutants` is that of
+/// the crate that declares them.
+#[macro_export]
 macro_rules! mutants {
     ($(#[doc = $list:literal] $group:ident { $(#[doc = $effect:literal] $name:ident,)+ })+) => {
         /// A bug that a test can switch on. A new one needs a line here, and a place that asks for it.
@@ -32,7 +33,64 @@ macro_rules! mutants {
                 }
             }
         }
+
+        impl core::str::FromStr for Mutant {
+            type Err = $crate::mutants::UnknownMutant;
+
+            /// The mutant of this name, which is the variant's.
+            fn from_str(name: &str) -> Result<Mutant, Self::Err> {
+                $crate::mutants::named(Mutant::ALL, name)
+            }
+        }
+
+        /// What is on: a mutant's place in the list, from 1; 0 for none.
+        #[cfg(feature = "mutants")]
+        static ON: core::sync::atomic::AtomicUsize = core::sync::atomic::AtomicUsize::new(0);
+
+        /// Switches one mutant on, and any other off.
+        #[cfg(feature = "mutants")]
+        pub fn switch_on(mutant: Mutant) {
+            ON.store(mutant as usize + 1, core::sync::atomic::Ordering::Relaxed);
+        }
+
+        /// Switches off what is on.
+        #[cfg(feature = "mutants")]
+        pub fn switch_off() {
+            ON.store(0, core::sync::atomic::Ordering::Relaxed);
+        }
+
+        /// Whether this mutant is on.
+        #[must_use]
+        #[cfg(feature = "mutants")]
+        pub fn mutant(which: Mutant) -> bool {
+            ON.load(core::sync::atomic::Ordering::Relaxed) == which as usize + 1
+        }
+
+        /// Whether this mutant is on.
+        #[must_use]
+        #[cfg(not(feature = "mutants"))]
+        pub const fn mutant(_: Mutant) -> bool {
+            false
+        }
     };
+}
+
+/// No mutant has this name.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{name} is not a mutant; these are: {all}")]
+pub struct UnknownMutant {
+    name: String,
+    all: String,
+}
+
+/// The mutant of this name among several lists.
+///
+/// # Errors
+/// No mutant has it.
+pub fn named<M: Copy + Debug>(all: &[&[M]], name: &str) -> Result<M, UnknownMutant> {
+    let all = all.concat();
+    let found = all.iter().find(|mutant| format!("{mutant:?}") == name);
+    found.copied().ok_or_else(|| UnknownMutant { name: name.to_owned(), all: format!("{all:?}") })
 }
 
 mutants! {
@@ -181,83 +239,5 @@ mutants! {
         CountsLostPeers,
         /// An endpoint sends an answer to its own name instead of the name in the question.
         AnswersItself,
-    }
-}
-
-/// No mutant has this name.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("{0} is not a mutant; these are: {all:?}", all = Mutant::ALL.concat())]
-pub struct UnknownMutant(String);
-
-impl FromStr for Mutant {
-    type Err = UnknownMutant;
-
-    /// The mutant of this name, which is the variant's.
-    fn from_str(name: &str) -> Result<Mutant, UnknownMutant> {
-        let named = |mutant: &&Mutant| alloc::format!("{mutant:?}") == name;
-        Mutant::ALL
-            .concat()
-            .iter()
-            .find(named)
-            .copied()
-            .ok_or_else(|| UnknownMutant(name.to_owned()))
-    }
-}
-
-/// What is on: a mutant's place in the list, from 1; 0 for none.
-#[cfg(feature = "mutants")]
-static ON: AtomicUsize = AtomicUsize::new(0);
-
-#[cfg(feature = "mutants")]
-const fn place(mutant: Mutant) -> usize {
-    mutant as usize + 1
-}
-
-/// Switches one mutant on, and any other off.
-#[cfg(feature = "mutants")]
-pub fn switch_on(mutant: Mutant) {
-    ON.store(place(mutant), Ordering::Relaxed);
-}
-
-/// Switches off what is on.
-#[cfg(feature = "mutants")]
-pub fn switch_off() {
-    ON.store(0, Ordering::Relaxed);
-}
-
-/// Whether this mutant is on.
-#[must_use]
-#[cfg(feature = "mutants")]
-pub fn mutant(which: Mutant) -> bool {
-    ON.load(Ordering::Relaxed) == place(which)
-}
-
-/// Whether this mutant is on.
-#[must_use]
-#[cfg(not(feature = "mutants"))]
-pub const fn mutant(_: Mutant) -> bool {
-    false
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use alloc::string::ToString;
-
-    #[test]
-    fn each_mutant_has_its_name_and_its_effect() {
-        for mutant in Mutant::ALL.concat() {
-            assert_eq!(alloc::format!("{mutant:?}").parse(), Ok(mutant));
-            assert!(mutant.effect().ends_with('.'), "{mutant:?}");
-        }
-    }
-
-    #[test]
-    fn an_unknown_name_is_answered_with_all_names() {
-        let text = "ReadsTheClock".parse::<Mutant>().unwrap_err().to_string();
-        assert!(text.contains("ReadsTheClock is not a mutant"), "{text}");
-        for mutant in Mutant::ALL.concat() {
-            assert!(text.contains(&alloc::format!("{mutant:?}")), "{text}");
-        }
     }
 }

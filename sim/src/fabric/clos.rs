@@ -88,6 +88,19 @@ struct Floor {
 }
 
 impl Clos {
+    /// A tree of single links that are all alike. Each tier, from the hosts upwards, is (children, links up).
+    #[must_use]
+    pub fn of(link: LinkConfig, tiers: &[(u32, u32)], seed: u64) -> Clos {
+        let tier = |&(children, links_up): &(u32, u32)| Tier {
+            children,
+            links_per_child: 1,
+            links_up,
+            down: link,
+            up: link,
+        };
+        Clos { tiers: tiers.iter().map(tier).collect(), hashed: true, seed }
+    }
+
     /// Hosts of the tree.
     #[must_use]
     pub fn hosts(&self) -> u64 {

@@ -120,7 +120,7 @@ mod tests {
         assert_eq!(is_patient, processors >= THREADS);
     }
 
-    /// A thread that waits in vain looks less often, but for some time.
+    /// A thread that has met nobody while it looked looks fewer times from then on, though never fewer than [`LOOKS_MIN`].
     #[test]
     fn patience_has_bounds() {
         let meeting = Meeting::new(2);

@@ -193,20 +193,15 @@ enum Reachable {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fabric::clos::{Clos, Tier};
+    use crate::fabric::clos::Clos;
     use crate::hop::Hop;
     use crate::link::LinkConfig;
     use std::collections::HashSet;
 
     /// 24 hosts below 12 leaves in 3 pods, with two switches in the middle of each pod and four at the top.
     fn tree() -> Blueprint {
-        let link = LinkConfig::delay(1_000);
-        let tier = |children, links_up| {
-            let (down, up) = (link, link);
-            Tier { children, links_per_child: 1, links_up, down, up }
-        };
-        let tiers = vec![tier(2, 2), tier(4, 2), tier(3, 0)];
-        let plan = Clos { tiers, hashed: true, seed: 3 }.build().expect("a tree");
+        let tree = Clos::of(LinkConfig::delay(1_000), &[(2, 2), (4, 2), (3, 0)], 3);
+        let plan = tree.build().expect("a tree");
         plan.with_rerouting(Rerouting { near_ps: 10, far_ps: 1_000 })
     }
 

@@ -80,20 +80,12 @@ fn row(plan: &Blueprint, tiers: &[u32], links: &[u32]) -> Row {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fabric::clos::{Clos, Tier};
+    use crate::fabric::clos::Clos;
     use crate::link::LinkConfig;
 
     fn plan(children: u32) -> Blueprint {
         let link = LinkConfig { bytes_per_s: Some(1_000_000), ..LinkConfig::delay(1) };
-        let tier = |children, links_up| Tier {
-            children,
-            links_per_child: 1,
-            links_up,
-            down: link,
-            up: link,
-        };
-        let tiers = vec![tier(children, 2), tier(4, 0)];
-        Clos { tiers, hashed: true, seed: 1 }.build().expect("a tree")
+        Clos::of(link, &[(children, 2), (4, 0)], 1).build().expect("a tree")
     }
 
     #[test]
