@@ -1,5 +1,5 @@
 //! Mutants: bugs of the simulator that a test switches on, one at a time, to prove that random fabrics find them
-//! (`tests/mutants.rs`). The engine has its own ([`erd_rd::mutants`]).
+//! (`tests/mutants.rs`). The engine has its own ([`mod@erd_rd::mutants`]).
 
 erd_rd::mutants! {
     /// Bugs of links, queues and the threads of a run.

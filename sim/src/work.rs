@@ -272,9 +272,9 @@ impl Work {
         begin
     }
 
-    /// The same with lessons in place of greetings. Each lesson has a time of `each_ps` in which its sender sends no other one and
-    /// its receiver gets no other one. Hosts begin at one of [`LESSON_PARTS`] moments of that time, so that a narrow network
-    /// carries them.
+    /// The same with lessons in place of greetings. Each lesson has a turn of `each_ps`. A host sends one lesson and gets one lesson
+    /// in a turn. Senders begin at one of [`LESSON_PARTS`] moments of it, so that a narrow network carries the lessons. A
+    /// lesson may therefore begin while its receiver gets the one of the turn before.
     pub fn teach_first(&mut self, bytes: u64, each_ps: Picos, pause_ps: Picos) -> Picos {
         let hosts = self.hosts();
         let mut pairs = self.pairs();
@@ -413,7 +413,7 @@ mod tests {
         assert_eq!((begin, starts(&work)), (120, [&rest[..], &greetings[..]].concat()));
     }
 
-    /// The same from all to all: no host hears two lessons at once.
+    /// The same from all to all: no host has two lessons in a turn.
     #[test]
     fn lessons_disturb_each_other_as_little_as_can_be() {
         let mut work = Work::new(12);

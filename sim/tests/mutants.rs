@@ -84,7 +84,7 @@ fn every_mutant_is_found() {
             None => missed.push(format!("{mutant:?}: no seed")),
         }
     }
-    // Whoever reads the log sees this test's own failure.
+    // The log shows this test's own failure.
     set_hook(hook);
     assert!(missed.is_empty(), "mutants that were not found: {missed:#?}");
 }

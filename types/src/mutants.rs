@@ -241,3 +241,26 @@ mutants! {
         AnswersItself,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::string::ToString;
+
+    #[test]
+    fn each_mutant_has_its_name_and_its_effect() {
+        for mutant in Mutant::ALL.concat() {
+            assert_eq!(alloc::format!("{mutant:?}").parse(), Ok(mutant));
+            assert!(mutant.effect().ends_with('.'), "{mutant:?}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_name_is_answered_with_all_names() {
+        let text = "ReadsTheClock".parse::<Mutant>().unwrap_err().to_string();
+        assert!(text.contains("ReadsTheClock is not a mutant"), "{text}");
+        for mutant in Mutant::ALL.concat() {
+            assert!(text.contains(&alloc::format!("{mutant:?}")), "{text}");
+        }
+    }
+}

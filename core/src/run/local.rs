@@ -49,7 +49,7 @@ impl<O: Outside, M: Memory> Parts<'_, O, M> {
                     tracing::warn!(%name, "a local peer wrote what it must not: its session ends");
                 }
                 let closed = end == End::Closed;
-                engine.handle_lane_down(now, Lane(link.number()), (closed, read), host);
+                engine.handle_lane_down(now, Lane(link.number()), closed, read, host);
             }
         });
     }

@@ -155,7 +155,8 @@ impl Endpoint {
         &mut self,
         now: Nanos,
         lane: Lane,
-        (closed, read): (bool, u64),
+        closed: bool,
+        read: u64,
         host: &mut H,
     ) {
         let reason = match closed {

@@ -6,7 +6,7 @@
 use crate::ids::HostId;
 use std::collections::HashMap;
 
-/// One host's, for the hosts that it sends to and hears from.
+/// One host's, with an entry for each host that it sends to or hears from.
 #[derive(Debug, Default)]
 pub(super) struct ArrivalOrder {
     /// Number of the last packet that left for a host, from 1.

@@ -1,13 +1,18 @@
 //! A place where threads wait for each other, over and over: each time until all are there.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Condvar, LazyLock, Mutex, PoisonError};
 
-/// Most looks for the others before a thread sleeps, some 20 us: to fall asleep and to be woken take longer than most
-/// waits.
+/// Most looks for the others before a thread sleeps: to fall asleep and to be woken take longer than most waits.
 const LOOKS_MAX: u32 = 1 << 12;
 /// Fewest looks where each thread has a processor. They are as many as this while others need the processors.
 const LOOKS_MIN: u32 = 1 << 8;
+/// In place of the meetings that are over: a thread will not come any more.
+const BROKEN: u64 = u64::MAX;
+
+/// Processors that this process may use. To count them takes files and system calls.
+static PROCESSORS: LazyLock<usize> =
+    LazyLock::new(|| std::thread::available_parallelism().map_or(1, usize::from));
 
 /// See the module.
 #[derive(Debug)]
@@ -17,23 +22,26 @@ pub(super) struct Meeting {
     /// coming.
     looks: u32,
     here: AtomicUsize,
-    /// Meetings that are over.
+    /// Meetings that are over, or [`BROKEN`].
     over: AtomicU64,
     /// Threads that sleep.
     sleepers: Mutex<usize>,
     ended: Condvar,
 }
 
-/// How often a thread looks for the others before it sleeps.
+/// A thread that comes to the meetings, and how often it looks for the others before it sleeps. If it panics, it takes
+/// the others with it: they would wait for ever.
 #[derive(Debug)]
-pub(super) struct Patience(u32);
+pub(super) struct Guest<'a> {
+    meeting: &'a Meeting,
+    looks: u32,
+}
 
 impl Meeting {
     pub(super) fn new(threads: usize) -> Meeting {
-        let processors = std::thread::available_parallelism().map_or(1, usize::from);
         Meeting {
             threads,
-            looks: if processors < threads { 0 } else { LOOKS_MAX },
+            looks: if *PROCESSORS < threads { 0 } else { LOOKS_MAX },
             here: AtomicUsize::new(0),
             over: AtomicU64::new(0),
             sleepers: Mutex::new(0),
@@ -41,39 +49,71 @@ impl Meeting {
         }
     }
 
-    /// What a thread brings along.
-    pub(super) fn patience(&self) -> Patience {
-        Patience(self.looks)
+    /// One of the threads.
+    pub(super) fn guest(&self) -> Guest<'_> {
+        Guest { meeting: self, looks: self.looks }
     }
 
-    /// Waits until all threads are here.
-    pub(super) fn wait(&self, patience: &mut Patience) {
-        let before = self.over.load(Ordering::SeqCst);
-        if self.here.fetch_add(1, Ordering::SeqCst) + 1 == self.threads {
-            self.here.store(0, Ordering::SeqCst);
-            // With the lock held: nobody is between a last look and sleep.
-            let sleepers = self.sleepers.lock().unwrap_or_else(PoisonError::into_inner);
-            self.over.store(before + 1, Ordering::SeqCst);
-            if *sleepers > 0 {
-                self.ended.notify_all();
-            }
-            return;
+    /// Lets all go on that wait.
+    fn end(&self, over: u64) {
+        // With the lock held: nobody is between a last look and sleep.
+        let sleepers = self.sleepers.lock().unwrap_or_else(PoisonError::into_inner);
+        self.over.store(over, Ordering::SeqCst);
+        if *sleepers > 0 {
+            self.ended.notify_all();
         }
-        let is_over = || self.over.load(Ordering::SeqCst) != before;
-        for _ in 0..patience.0 {
-            if is_over() {
-                patience.0 = (patience.0 * 2).min(LOOKS_MAX);
-                return;
-            }
-            std::hint::spin_loop();
-        }
-        patience.0 = patience.0.min((patience.0 / 2).max(LOOKS_MIN));
+    }
+
+    fn sleep(&self, before: u64) {
         let mut sleepers = self.sleepers.lock().unwrap_or_else(PoisonError::into_inner);
         *sleepers += 1;
-        while !is_over() {
+        while self.over.load(Ordering::SeqCst) == before {
             sleepers = self.ended.wait(sleepers).unwrap_or_else(PoisonError::into_inner);
         }
         *sleepers -= 1;
+    }
+}
+
+impl Guest<'_> {
+    /// Waits until all threads are here.
+    ///
+    /// # Panics
+    /// Another thread has panicked.
+    pub(super) fn wait(&mut self) {
+        let meeting = self.meeting;
+        let before = meeting.over.load(Ordering::SeqCst);
+        if before != BROKEN {
+            if meeting.here.fetch_add(1, Ordering::SeqCst) + 1 == meeting.threads {
+                meeting.here.store(0, Ordering::SeqCst);
+                return meeting.end(before + 1);
+            }
+            if !self.looks_for(before) {
+                meeting.sleep(before);
+            }
+        }
+        let over = meeting.over.load(Ordering::SeqCst);
+        assert!(over != BROKEN, "another thread of this run has panicked");
+    }
+
+    /// Looks for the others for a while. False if they have not come.
+    fn looks_for(&mut self, before: u64) -> bool {
+        for _ in 0..self.looks {
+            if self.meeting.over.load(Ordering::SeqCst) != before {
+                self.looks = (self.looks * 2).min(LOOKS_MAX);
+                return true;
+            }
+            std::hint::spin_loop();
+        }
+        self.looks = self.looks.min((self.looks / 2).max(LOOKS_MIN));
+        false
+    }
+}
+
+impl Drop for Guest<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.meeting.end(BROKEN);
+        }
     }
 }
 
@@ -89,16 +129,16 @@ mod tests {
             for number in 0..THREADS {
                 let (meeting, passed) = (&meeting, &passed);
                 scope.spawn(move || {
-                    let mut patience = meeting.patience();
+                    let mut guest = meeting.guest();
                     for round in 0..300 {
                         if round % 100 == number as u64 {
                             std::thread::sleep(std::time::Duration::from_millis(2));
                         }
                         passed[number].store(round + 1, Ordering::SeqCst);
-                        meeting.wait(&mut patience);
+                        guest.wait();
                         let least = passed.iter().map(|p| p.load(Ordering::SeqCst)).min();
                         assert!(least > Some(round), "all have come to round {round}");
-                        meeting.wait(&mut patience);
+                        guest.wait();
                     }
                 });
             }
@@ -115,27 +155,45 @@ mod tests {
     fn threads_that_share_processors_meet() {
         const THREADS: usize = 40;
         meet_over_and_over::<THREADS>();
-        let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        let is_patient = Meeting::new(THREADS).patience().0 > 0;
-        assert_eq!(is_patient, processors >= THREADS);
+        let is_patient = Meeting::new(THREADS).guest().looks > 0;
+        assert_eq!(is_patient, *PROCESSORS >= THREADS);
     }
 
-    /// A thread that has met nobody while it looked looks fewer times from then on, though never fewer than [`LOOKS_MIN`].
+    /// A thread that has met nobody while it looked looks fewer times from then on, though never fewer than [`LOOKS_MIN`]. One that
+    /// meets the others looks longer again.
     #[test]
     fn patience_has_bounds() {
         let meeting = Meeting::new(2);
-        let mut looks = Patience(LOOKS_MAX);
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                for _ in 0..20 {
-                    std::thread::sleep(std::time::Duration::from_millis(2));
-                    meeting.wait(&mut Patience(0));
-                }
+        let mut guest = Guest { meeting: &meeting, looks: LOOKS_MAX };
+        for round in 0..20 {
+            assert!(!guest.looks_for(0));
+            assert_eq!(guest.looks, (LOOKS_MAX >> (round + 1)).max(LOOKS_MIN));
+        }
+        meeting.end(1);
+        for round in 0..20 {
+            assert!(guest.looks_for(0));
+            assert_eq!(guest.looks, (LOOKS_MIN << (round + 1).min(10)).min(LOOKS_MAX));
+        }
+        // Where threads share a processor, none looks.
+        let mut guest = Guest { meeting: &meeting, looks: 0 };
+        assert!(!guest.looks_for(0) && guest.looks == 0);
+    }
+
+    /// A thread that panics leaves nobody who waits for it, awake or asleep.
+    #[test]
+    fn the_others_of_a_thread_that_panics_panic_too() {
+        for looks in [0, u32::MAX] {
+            let meeting = Meeting::new(3);
+            let comes = |panics: bool| {
+                let mut guest = Guest { meeting: &meeting, looks };
+                assert!(!panics, "planted");
+                guest.wait();
+            };
+            std::thread::scope(|scope| {
+                let waiting = [(); 2].map(|()| scope.spawn(|| comes(false)));
+                assert!(scope.spawn(|| comes(true)).join().is_err());
+                assert!(waiting.into_iter().all(|thread| thread.join().is_err()));
             });
-            for _ in 0..20 {
-                meeting.wait(&mut looks);
-                assert!((LOOKS_MIN..=LOOKS_MAX).contains(&looks.0), "{looks:?}");
-            }
-        });
+        }
     }
 }

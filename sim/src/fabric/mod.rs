@@ -238,11 +238,11 @@ impl Fabric {
             for (number, shard) in self.shards.iter_mut().enumerate() {
                 let (meeting, next, mail) = (&meeting, &next, &mail);
                 scope.spawn(move || {
-                    let (mut turn, mut patience) = (0, meeting.patience());
+                    let (mut turn, mut guest) = (0, meeting.guest());
                     loop {
-                        // A bound would do, but between two events of a quiet network lie many turns.
+                        // A lower bound would give turns without events while the network is quiet.
                         next[turn].fetch_min(shard.next_at().unwrap_or(u64::MAX), Ordering::SeqCst);
-                        meeting.wait(&mut patience);
+                        guest.wait();
                         let first = next[turn].load(Ordering::SeqCst);
                         if first > end {
                             break;
@@ -254,7 +254,7 @@ impl Fabric {
                         post(shard, &mail[number]);
                         // All have read it: the next turn but one uses it again.
                         next[1 - turn].store(u64::MAX, Ordering::SeqCst);
-                        meeting.wait(&mut patience);
+                        guest.wait();
                         for from in mail {
                             let mut letters =
                                 from[number].lock().unwrap_or_else(PoisonError::into_inner);

@@ -503,7 +503,7 @@ impl Shard {
                 self.offer(node, uplink, self.leaving[at]);
             }
             self.leaving.clear();
-            // Most often it has handed over all that it had, and one more step would be in vain.
+            // Most often it has handed over all that it had, and one more step would find nothing.
             let is_done = left < room && self.hosts[at].rests(self.now);
             if left == 0 || is_done || self.room(uplink) == 0 {
                 break;

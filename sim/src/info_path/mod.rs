@@ -71,11 +71,13 @@ impl FrameCounts {
 pub struct SimFrames {
     settings: InfoPathSettings,
     now: Picos,
+    /// One for each host that this one sends to.
     senders: HashMap<HostId, Outbound>,
+    /// One for each host that sends to this one.
     receivers: HashMap<HostId, StreamReceiver>,
     /// When the senders' timers are due.
     timers: BTreeSet<(Picos, HostId)>,
-    /// Frames that came and that the engine has not seen.
+    /// Frames that came and that the engine has not seen: at most those of one turn of the host, which then hands them in.
     arrived: Vec<(HostId, Vec<u8>)>,
     /// Packets that leave.
     pub(crate) leaving: PacketList,

@@ -366,7 +366,7 @@ impl Constants {
                 merge(&mut all.lossless.links, &from.lossless.links);
                 merge(&mut all.lossless.switches, &from.lossless.switches);
                 for size in every_size() {
-                    // Half of another topology would be none.
+                    // A network has one topology: the keys of two do not mix.
                     if from.form(size).contains_key("topology") {
                         all.form_mut(size).remove("topology");
                     }

@@ -126,7 +126,9 @@ fn values(column: &ColumnOutcome, figure: ClaimFigure, show: Show) -> String {
     let rest = if column.problems.is_empty() {
         String::new()
     } else {
-        format!("; {} runs failed: {}", column.problems.len(), column.problems[0])
+        let count = column.problems.len();
+        let runs = if count == 1 { "run" } else { "runs" };
+        format!("; {count} {runs} failed: {}", column.problems[0])
     };
     format!("{verdict}{}{rest}", list.join(", "))
 }

@@ -45,16 +45,12 @@ pub struct ClaimRun {
     /// Packets dropped.
     pub drops: u64,
     /// Repeats after time without progress. They are among the repeats.
-    #[serde(default)]
     pub timeouts: u64,
     /// Packets marked.
-    #[serde(default)]
     pub marks: u64,
     /// How often a link had to pause.
-    #[serde(default)]
     pub pauses: u64,
     /// What was counted of some pairs of hosts.
-    #[serde(default)]
     pub pairs: WatchedPairs,
 }
 

@@ -79,8 +79,8 @@ pub fn look_at_rest(fabric: &mut Fabric) {
     let kept: i64 = switches.iter().sum();
     assert_eq!(kept as u64, fabric.node_counters().no_route, "switches lost packets");
     for at in 0..plan.links().len() as u32 {
-        let depth = fabric.queue(LinkId(at));
-        assert!(depth.is_empty(), "a queue has packets that are not under way");
+        let queue = fabric.queue(LinkId(at));
+        assert!(queue.is_empty(), "a queue has packets that are not under way");
     }
     assert_eq!(fabric.memory_bytes(), 0, "switches keep memory of packets that are gone");
     let paused = |fabric: &Fabric| all_links(fabric).paused_ps;

@@ -3,7 +3,7 @@
 
 use super::breaks::{BEGIN_US, failures};
 use super::dice::Dice;
-use super::due::TRIMMED_TIMES_MAX;
+use super::due::{TRIMMED_TIMES_MAX, is_steady};
 use super::networks::{Kind, network};
 use erd_rd::cc::schemes::{NAMES, profiles};
 use erd_sim::fabric::blueprint::{Blueprint, LinkPlan};
@@ -39,13 +39,13 @@ impl Drawn {
         text += &switches(&mut dice, speech, network.kind, &links);
         text += &hosts(&mut dice, links.rate_gbps);
         text += &match speech {
-            Speech::Erd => engines(&mut dice),
+            Speech::Erd => self::engines(&mut dice),
             Speech::Roce => roce(&mut dice),
             Speech::Eqds => eqds(&mut dice),
         };
         text += &work(&mut dice, network.hosts);
-        let mut plan = Drawn(text.clone()).prepare().plan;
-        if is_steady(&text) && starves(&plan) {
+        let Prepared { mut plan, engines, .. } = Drawn(text.clone()).prepare();
+        if is_steady(&engines) && starves(&plan) {
             text = text.replace("trimming = true", "trimming = false");
             plan = Drawn(text.clone()).prepare().plan;
         }
@@ -59,12 +59,6 @@ impl Drawn {
         let prepared = file.and_then(|file| file.prepare(Path::new("")));
         prepared.unwrap_or_else(|error| panic!("{error} in\n{}", self.0))
     }
-}
-
-/// Senders that do not slow down for trimmed packets.
-fn is_steady(text: &str) -> bool {
-    let names = ["erd", "spray", "single", "plb", "eqds", "roce"];
-    names.iter().any(|name| text.contains(&format!("scheme = \"{name}")))
 }
 
 /// Links that trim can starve data: what is left of trimmed packets goes first, and fills a link if hosts together send so

@@ -14,8 +14,8 @@ const LOSSY_MAX: f64 = 0.3;
 /// Messages must arrive where this share of the path numbers works in both directions. Where fewer do, they may also end
 /// with an error: hellos take turns over all paths, and a few dozen are sent before an engine gives up.
 const GOOD_SHARE: f64 = 0.5;
-/// Links that trim still work if all hosts together send no more than so many times what they carry. Beyond that, headers of
-/// trimmed packets, which go first, may leave no room for data: not all schemes slow down then.
+/// Links that trim still work for a steady sender ([`is_steady`]) if all hosts together send no more than so many times what
+/// they carry. Beyond that, headers of trimmed packets, which go first, may leave no room for data.
 pub const TRIMMED_TIMES_MAX: u64 = 16;
 /// Path numbers that stand for all, of which a RoCEv2 queue pair has any: among so many, each way of a small network is
 /// taken.
@@ -48,8 +48,14 @@ struct Ends {
     always_dead: Vec<bool>,
 }
 
+/// Senders that do not slow down for trimmed packets.
+pub fn is_steady(engines: &Engines) -> bool {
+    let name = (engines.scheme)().name();
+    engines.protocol != Protocol::Erd || ["erd", "spray", "single", "plb"].contains(&name)
+}
+
 impl Ends {
-    fn of(plan: &Blueprint, failures: &[Failure]) -> Ends {
+    fn of(plan: &Blueprint, is_steady: bool, failures: &[Failure]) -> Ends {
         let links = plan.links().len();
         let of_hosts = plan.links().iter().take(plan.hosts() as usize);
         let sent: u64 = of_hosts.filter_map(|link| link.config.bytes_per_s).sum();
@@ -65,7 +71,8 @@ impl Ends {
                 Health::Up => true,
                 Health::Slowed { times } => {
                     let rate = config.bytes_per_s.unwrap_or(u64::MAX) / u64::from(*times);
-                    !config.trimming || sent <= rate.saturating_mul(TRIMMED_TIMES_MAX)
+                    !(config.trimming && is_steady)
+                        || sent <= rate.saturating_mul(TRIMMED_TIMES_MAX)
                 }
                 Health::Lossy { share } => *share <= LOSSY_MAX,
                 // Of full packets.
@@ -82,7 +89,7 @@ impl Ends {
 
 /// What must come of these messages.
 pub fn due(plan: &Blueprint, flows: &[Flow], engines: &Engines, failures: &[Failure]) -> Expected {
-    let ends = Ends::of(plan, failures);
+    let ends = Ends::of(plan, is_steady(engines), failures);
     // Flowlets go wherever the switches send them.
     let wanders = plan.flowlet_gap_ps().is_some();
     let (paths, good_share) = match &engines.protocol {

@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_asked_for_in_vain_is_asked_for_again() {
+    fn what_is_not_given_is_asked_for_again() {
         let mut sender = sender(3, 3);
         drain(&mut sender);
         assert_eq!((sender.time_out(), sender.time_out()), (3, 3));
