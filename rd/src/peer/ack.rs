@@ -45,6 +45,7 @@ impl Peer {
         if answered.is_some() {
             state.flags |= ACK_PROBE_ANSWER;
         }
+        // The reader wants to know the path of what arrived, whatever path the answer takes.
         let path = answered.unwrap_or(state.echo_path);
         let details = self.acks.details(now, self.room_bytes());
         if !details.nacks.is_empty() {
@@ -61,11 +62,22 @@ impl Peer {
         });
         self.acks.wrote(details);
         burst.to = self.name;
-        burst.info_path = self.info_path;
+        // A connection may be stuck, too.
+        burst.info_path = self.info_path && !self.answers.are_lost(now);
         // This side may have no data to probe the path's size with.
         let long = burst.total_bytes > ALWAYS_PASSES_BYTES;
         burst.may_fragment = long || self.size.may_fragment(burst.total_bytes);
         // A single path would put all acknowledgements into one queue.
-        burst.path = u16::from(path) % self.paths;
+        let path = u16::from(path) % self.paths;
+        burst.path = match answered {
+            None => self.answers.path(now, path, self.paths),
+            Some(asked) => {
+                let (path, again) = self.answers.answer(now, path, self.paths);
+                if again {
+                    self.acks.answer_again(asked);
+                }
+                path
+            }
+        };
     }
 }

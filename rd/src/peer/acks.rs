@@ -381,6 +381,11 @@ impl Acks {
         self.probe_answer.take()
     }
 
+    /// The probe that came on this path needs one more answer.
+    pub fn answer_again(&mut self, path: u8) {
+        self.probe_answer = Some(path);
+    }
+
     /// The packet's parts beyond the state. They count as sent; hand the records back with [`Acks::wrote`].
     pub fn details(&mut self, now: Nanos, datagram_bytes: u16) -> Details {
         let mut echoes = core::mem::take(&mut self.echoes);

@@ -2,6 +2,7 @@
 //! packets (protocol.md §3).
 
 use super::acks::Acks;
+use super::answers::Answers;
 use super::control::{Proof, emit_control};
 use super::lane_side::{LaneSide, ROOM_BYTES};
 use super::liveness::Liveness;
@@ -190,6 +191,7 @@ impl Peer {
         self.tx.flight.open(g.psn_window.clamp(1, BITS_MAX));
         self.rx.start(g);
         self.acks = Acks::new(Psn(g.first_psn), g.ack_policy);
+        self.answers = Answers::default();
         self.live = Liveness::new(now);
         self.touch(now);
         core.stats.sessions_opened += 1;
@@ -342,6 +344,7 @@ impl Peer {
         self.responder = Responder::default();
         self.rx = super::Rx::default();
         self.acks = Acks::default();
+        self.answers = Answers::default();
         self.lane = LaneSide::default();
         self.size.close();
         self.live = Liveness::default();
@@ -410,12 +413,13 @@ impl Peer {
         (echo, question): (u32, Option<Question>),
     ) {
         let greeting = self.greeting(core, echo);
-        let h = Header { sent_at_ns: now as u32, ..Header::new(kind, session) };
+        let path = self.next_greeting_path();
+        let h = Header { path: path as u8, sent_at_ns: now as u32, ..Header::new(kind, session) };
         let question = question.as_ref().map_or(&[][..], |random| random);
         let proof = Proof::Loose { key, reader: self.name, question };
         emit_control(core, burst, h, proof, |out| greeting.emit(out));
         burst.to = self.name;
-        burst.path = self.next_greeting_path();
+        burst.path = path;
     }
 
     /// Who we are, for a reader that may not know the session: with the key in use, which it has.
@@ -432,14 +436,16 @@ impl Peer {
     pub(crate) fn emit_goodbye(&mut self, core: &mut Core, now: Nanos, burst: &mut TxBurst) {
         let ack = self.ack_state(core, now);
         let asker = self.asker(core);
+        let path = self.next_control_path();
         let h = Header {
+            path: path as u8,
             sent_at_ns: now as u32,
             ..Header::new(PacketKind::Goodbye, self.session.their_id())
         };
         let proof = Proof::Session(self.proofs.as_deref_mut());
         emit_control(core, burst, h, proof, |out| Goodbye { asker, ack }.emit(out));
         burst.to = self.name;
-        burst.path = self.next_control_path();
+        burst.path = path;
         self.session.sent_goodbye(now + self.probe_timeout_ns(core));
     }
 
@@ -450,9 +456,11 @@ impl Peer {
             true => Asker { key: core.key(self.id.key).map(Keys::id), ..asker },
             false => asker,
         };
-        let path = self.next_control_path();
+        let (path, round) = (self.next_control_path(), self.live.round());
         let h = Header {
             path: path as u8,
+            msg_id: round.number,
+            attempt: round.unanswered,
             sent_at_ns: now as u32,
             psn: self.tx.flight.next_psn().0,
             ..Header::new(PacketKind::Probe, self.session.their_id())

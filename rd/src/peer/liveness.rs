@@ -3,6 +3,7 @@
 //! `Peer` reports what it hears and sends, whether something is in flight, and the silence after which a probe is due:
 //! this part knows no packets and no round trips. Its invariants are in [`Liveness::check`].
 
+use super::answers::Round;
 use super::rtt::longest_spacing_ns;
 use crate::config::Config;
 use crate::host::OpError;
@@ -23,6 +24,8 @@ const REFUSALS_PART: Nanos = 10;
 const PAUSED_PART: Nanos = 2;
 /// Probes that fit into the deadline while nothing is in flight.
 const KEEPALIVES_PER_DEADLINE: Nanos = 4;
+/// Deadlines within which a peer that is heard must acknowledge: it may have been silent for nearly one of them.
+const ANSWER_DEADLINES: Nanos = 2;
 
 /// See the module.
 #[derive(Clone, Copy, Debug, Default)]
@@ -30,8 +33,14 @@ pub(crate) struct Liveness {
     heard_at: Nanos,
     /// Time since which the peer owes an answer.
     owed_since: Option<Nanos>,
-    /// Probes (or hellos) unanswered in a row.
+    /// Probes (or hellos) in a row since the peer was last heard.
     probes: u32,
+    /// Time since which an acknowledgement is due, while something waits for it. Nothing else that the peer sends moves it.
+    unanswered_since: Option<Nanos>,
+    /// Rounds of probes since the last acknowledgement.
+    unanswered: u32,
+    /// Number of the next round of probes in this session.
+    round: u16,
     /// Single probes that went out while the peer owed nothing, and wait for an answer. They count for no deadline.
     asked: u32,
     /// Time at which the next probe is due.
@@ -63,9 +72,15 @@ impl Liveness {
         self.probes == 0 && self.asked == 0
     }
 
-    /// True if several probes in a row went unanswered.
-    pub(super) fn is_silent(&self) -> bool {
-        self.probes > 1
+    /// True if several rounds of probes in a row brought no acknowledgement.
+    pub(super) fn is_unanswered(&self) -> bool {
+        self.unanswered > 1
+    }
+
+    /// What the probes that are due say of their round.
+    pub(super) fn round(&self) -> Round {
+        let unanswered = u8::try_from(self.unanswered).unwrap_or(u8::MAX);
+        Round { number: self.round, unanswered }
     }
 
     /// Notes an ICMP report that nobody listens.
@@ -79,12 +94,22 @@ impl Liveness {
     pub(super) fn heard(&mut self, now: Nanos, waits: bool, timeout_ns: Nanos) {
         (self.heard_at, self.refused, self.probes, self.asked) = (now, 0, 0, 0);
         self.owe(now, waits);
+        match mutant(Mutant::LetsAnyPacketPay) {
+            true => self.answered(now, waits),
+            false => self.unanswered_since = self.unanswered_since.filter(|_| waits),
+        }
         self.probe_at = self.probe_at.filter(|_| waits).map(|at| at.min(now + timeout_ns));
+    }
+
+    /// Notes an acknowledgement, of something new or not. The next one is due from now on, if something `waits` for it.
+    pub(super) fn answered(&mut self, now: Nanos, waits: bool) {
+        (self.unanswered_since, self.unanswered) = (waits.then_some(now), 0);
     }
 
     /// Notes that the peer has acknowledged something new, or that nothing `waits` for that any more.
     pub(super) fn progressed(&mut self, now: Nanos, waits: bool, timeout_ns: Nanos) {
         self.owe(now, waits);
+        self.answered(now, waits);
         self.probe_at = waits.then_some(now + timeout_ns);
     }
 
@@ -97,6 +122,7 @@ impl Liveness {
     /// Notes a packet that the peer must acknowledge: a probe follows if no answer comes.
     pub(super) fn sent(&mut self, now: Nanos, timeout_ns: Nanos) {
         self.owed_since.get_or_insert(now);
+        self.unanswered_since.get_or_insert(now);
         if self.probe_at.is_none() || self.probes == 0 {
             let at = now + timeout_ns;
             self.probe_at = Some(self.probe_at.map_or(at, |before| before.min(at)));
@@ -122,8 +148,12 @@ impl Liveness {
     /// Notes a sent probe. The probes of a round count as one.
     pub(super) fn sent_probe(&mut self) {
         self.probes_due -= 1;
+        let is_last = u32::from(self.probes_due == 0);
+        self.round = self.round.wrapping_add(is_last as u16);
         match self.owed_since {
-            Some(_) => self.probes += u32::from(self.probes_due == 0),
+            Some(_) => {
+                (self.probes, self.unanswered) = (self.probes + is_last, self.unanswered + is_last);
+            }
             None => self.asked = self.asked.saturating_add(1),
         }
     }
@@ -145,10 +175,12 @@ impl Liveness {
 
     /// Clears the debt, since nobody waits any more.
     pub(super) fn rest(&mut self) {
-        *self = Liveness { heard_at: self.heard_at, refused: self.refused, ..Liveness::default() };
+        let Liveness { heard_at, refused, round, .. } = *self;
+        *self = Liveness { heard_at, refused, round, ..Liveness::default() };
     }
 
-    /// Begins a round of probes on some of the `paths`, and plans the next. Returns the number of rounds in a row.
+    /// Begins a round of probes on some of the `paths`, and plans the next. Returns the number of rounds in a row without an
+    /// acknowledgement.
     /// Silence is worth a probe after the first timeout, or after the second if the peer is known not to be busy.
     pub(super) fn probe(
         &mut self,
@@ -158,8 +190,9 @@ impl Liveness {
         (timeout_ns, idle_timeout_ns): (Nanos, Nanos),
     ) -> u32 {
         let owed_since = *self.owed_since.get_or_insert(now);
+        self.unanswered_since.get_or_insert(now);
         // One path may be dead, so the next rounds use more of them.
-        self.probes_due = (1u16 << self.probes.min(PROBE_PATHS_MAX.ilog2())).min(paths);
+        self.probes_due = (1u16 << self.unanswered.min(PROBE_PATHS_MAX.ilog2())).min(paths);
         // The next probe comes after a part of the silence so far. Where nobody listens, no peer is busy.
         let (first, silence) = match self.refused {
             0 => (timeout_ns, now - owed_since),
@@ -171,7 +204,7 @@ impl Liveness {
         let spacing =
             first.max(silence / SILENCE_PARTS).min(longest).min(left).max(first.min(longest));
         self.probe_at = Some(now + spacing);
-        self.probes + 1
+        self.unanswered + 1
     }
 
     /// A timer later than the longest spacing of probes means that this side stood still: a suspended machine, a
@@ -180,13 +213,25 @@ impl Liveness {
     pub(super) fn excuse(&mut self, cfg: &Config, due: Option<Nanos>, now: Nanos) -> bool {
         let late = now.saturating_sub(due.unwrap_or(now));
         let beyond = late.saturating_sub(longest_spacing_ns(cfg));
-        self.owed_since = self.owed_since.map(|since| (since + beyond).min(now));
+        for since in [&mut self.owed_since, &mut self.unanswered_since].into_iter().flatten() {
+            *since = (*since + beyond).min(now);
+        }
         beyond > 0
     }
 
-    /// True if the silence is long enough for [`Liveness::death`], whatever ends it.
-    pub(super) fn is_long_silent(&self, cfg: &Config, now: Nanos) -> bool {
+    /// True if [`Liveness::death`] may come.
+    pub(super) fn is_overdue(&self, cfg: &Config, now: Nanos) -> bool {
+        self.is_long_silent(cfg, now) || self.is_long_unanswered(cfg, now)
+    }
+
+    fn is_long_silent(&self, cfg: &Config, now: Nanos) -> bool {
         now >= self.silent_since() + cfg.peer_timeout_ns / REFUSALS_PART
+    }
+
+    /// True if the peer was heard, but has not acknowledged anything for so long that it never will.
+    fn is_long_unanswered(&self, cfg: &Config, now: Nanos) -> bool {
+        let since = self.unanswered_since.filter(|_| self.unanswered >= PROBES_BEFORE_DEATH);
+        since.is_some_and(|since| now >= since + ANSWER_DEADLINES * cfg.peer_timeout_ns)
     }
 
     /// The peer is to be waited for, however long that takes: counts the silence as a part of the deadline at most, and
@@ -194,7 +239,9 @@ impl Liveness {
     pub(super) fn pause(&mut self, cfg: &Config, now: Nanos) {
         self.refused = 0;
         let least = now.saturating_sub(cfg.peer_timeout_ns / PAUSED_PART);
-        self.owed_since = self.owed_since.map(|since| since.max(least));
+        for since in [&mut self.owed_since, &mut self.unanswered_since].into_iter().flatten() {
+            *since = (*since).max(least);
+        }
     }
 
     fn silent_since(&self) -> Nanos {
@@ -214,9 +261,10 @@ impl Liveness {
         let asked = self.probes.saturating_add(self.asked);
         let is_long = self.is_long_silent(cfg, now);
         let is_gone = is_open && often(asked) && often(self.refused) && is_long;
+        let is_late = now >= self.deadline(cfg) || self.is_long_unanswered(cfg, now);
         match self.refused {
-            0 if now >= self.deadline(cfg) => Some(OpError::PeerTimeout),
-            1.. if is_gone || now >= self.deadline(cfg) => Some(OpError::PeerUnreachable),
+            0 if is_late => Some(OpError::PeerTimeout),
+            1.. if is_gone || is_late => Some(OpError::PeerUnreachable),
             _ => None,
         }
     }
@@ -228,6 +276,10 @@ impl Liveness {
     pub(super) fn check(&self, waits: bool) {
         assert!(!waits || self.probe_at.is_some(), "what is in flight is asked after");
         assert!(self.probe_at.is_none() || self.owed_since.is_some(), "who is asked owes");
+        assert!(
+            !waits || self.unanswered_since.is_some(),
+            "what is in flight is to be acknowledged"
+        );
         assert!(self.probes_due <= PROBE_PATHS_MAX, "a round has no more probes");
     }
 }
@@ -289,7 +341,7 @@ mod tests {
         assert!(spacing[..spacing.len() - 1].is_sorted() && spacing[0] == TIMEOUT.0);
         assert!(spacing.iter().all(|spacing| *spacing <= SECOND));
         assert_eq!(live.probe_at(), Some(10 * SECOND), "the last one is due at the deadline");
-        assert!(live.is_silent() && !live.is_answering());
+        assert!(live.is_unanswered() && !live.is_answering());
         live.heard(10 * SECOND, true, 10);
         assert!(live.is_answering() && live.death(&cfg(), 11 * SECOND, true).is_none());
     }
@@ -308,6 +360,28 @@ mod tests {
         assert_eq!(live.death(&cfg(), SECOND, false), None);
         assert_eq!(live.death(&cfg(), SECOND, true), Some(OpError::PeerUnreachable));
         assert_eq!(live.death(&cfg(), 10 * SECOND, false), Some(OpError::PeerUnreachable));
+    }
+
+    #[test]
+    fn a_peer_that_is_heard_has_two_deadlines_to_acknowledge() {
+        let mut live = Liveness::new(0);
+        live.sent(0, 10);
+        let (mut sent, mut now) = (alloc::vec::Vec::new(), 0);
+        while live.death(&cfg(), now, true).is_none() {
+            now = live.probe_at().expect("a round follows");
+            sent.push(round(&mut live, now, 6));
+            live.heard(now + 1, true, 10 * MILLISECOND);
+            live.check(true);
+        }
+        assert_eq!(sent[..5], [1, 2, 4, 6, 6], "what it says elsewhere is no answer");
+        assert!((20 * SECOND..21 * SECOND).contains(&now), "{now}");
+        assert_eq!(live.death(&cfg(), now, true), Some(OpError::PeerTimeout));
+        let mut paused = live;
+        paused.pause(&cfg(), now);
+        assert_eq!(paused.death(&cfg(), now + 14 * SECOND, true), None);
+        live.answered(now, true);
+        let is_dead = live.death(&cfg(), now + 9 * SECOND, true);
+        assert_eq!((live.round().unanswered, is_dead), (0, None));
     }
 
     #[test]

@@ -5,7 +5,8 @@
 //! - `session.rs`: the session's ids and state; `liveness.rs`: whether the peer answers
 //! - `sending.rs`: the sending side (`outbox.rs`: the queues; `flight.rs`: unacknowledged packets; `steering.rs`: how
 //!   many bytes may be in flight, and on which path)
-//! - `acks.rs` with `received.rs`: acknowledgements; `path_size.rs`: the datagram size of the path
+//! - `acks.rs` with `received.rs`: acknowledgements; `answers.rs`: their paths; `path_size.rs`: the datagram size of the
+//!   path
 //! - `proofs.rs` with `replay.rs`: the keys of the session's packets; `telling.rs`: when the peer is told of a new one
 //! - `rx.rs`: messages of the peer; `requester.rs`, `responder.rs`: requests to its memory, and to ours
 //!
@@ -18,6 +19,7 @@
 
 mod ack;
 mod acks;
+mod answers;
 #[cfg(test)]
 mod bounds;
 mod bundle;
@@ -75,6 +77,7 @@ pub(crate) use shared::Core;
 use crate::units::{Nanos, PeerAddress, PeerId};
 use acks::Acks;
 use alloc::boxed::Box;
+use answers::Answers;
 use core::net::SocketAddr;
 use lane_side::LaneSide;
 use liveness::Liveness;
@@ -123,6 +126,7 @@ pub(crate) struct Peer {
     responder: Responder,
     pub rx: Rx,
     acks: Acks,
+    answers: Answers,
     lane: LaneSide,
     /// True if it sent data lately, and counts among [`Core::active_senders`].
     active: bool,
@@ -175,6 +179,7 @@ impl Peer {
             responder: Responder::default(),
             rx: Rx::default(),
             acks: Acks::default(),
+            answers: Answers::default(),
             lane: LaneSide::default(),
             active: false,
             on_network: false,
@@ -244,6 +249,7 @@ impl Peer {
             self.tx.check(core);
             self.live.check(self.tx.flight.packets() > 0);
             self.acks.check();
+            self.answers.check(self.paths);
             self.rx.check();
             self.responder.check(self.id.index, &core.ops);
             let reads = self.rx.reads();

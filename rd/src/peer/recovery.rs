@@ -1,5 +1,6 @@
 //! Handling of acknowledgements: completions, loss detection, round trips (protocol.md §6, §7).
 
+use super::answers::Round;
 use super::flight::Content;
 use super::{Core, Peer};
 use crate::bitmap::BITS_MAX;
@@ -42,6 +43,8 @@ impl Peer {
         h: &Header,
     ) -> Result<(), DropReason> {
         self.acks.probed(now, h, self.pace(core))?;
+        let round = Round { number: h.msg_id, unanswered: h.attempt };
+        self.answers.probed(now, round, self.paths, core.cfg.peer_timeout_ns);
         self.heard(core, now);
         Ok(())
     }
@@ -50,7 +53,7 @@ impl Peer {
     /// taken tells nothing about the paths.
     pub(crate) fn note_answer(&mut self, path: u8, state: &AckState, sections: &Sections<'_>) {
         if self.judge_ack(state, Some(sections)).is_ok() {
-            self.tx.steering.answered(path, self.live.is_silent());
+            self.tx.steering.answered(path, self.live.is_unanswered());
         }
     }
 
@@ -83,6 +86,9 @@ impl Peer {
         self.judge_ack(state, sections)?;
         let cum = Psn(state.cum_psn);
         self.heard(core, now);
+        if !mutant(Mutant::DemandsProgress) {
+            self.live.answered(now, self.tx.flight.packets() > 0);
+        }
         self.tx.out.raise_limits(state.eager_limit_bytes, state.order_limit);
         if cum.since(self.tx.flight.una()) >= 0 {
             self.tx.steering.buffer_told(state.window_bytes);

@@ -77,7 +77,7 @@ impl Peer {
                 out.extend_from_slice(&number.to_be_bytes());
                 out.extend_from_slice(&bytes.to_be_bytes());
             });
-            burst.path = u16::from(path) % self.paths;
+            burst.path = self.answers.path(now, u16::from(path) % self.paths, self.paths);
         } else if let Some(SizeProbe { bytes, number, may_fragment }) = self.size.due() {
             let path = self.next_control_path();
             let h = Header {

@@ -109,7 +109,7 @@ impl Peer {
     }
 
     fn check_deadline<H: Host>(&mut self, core: &mut Core, host: &mut H, now: Nanos) {
-        if self.live.is_long_silent(&core.cfg, now) && host.is_paused() {
+        if self.live.is_overdue(&core.cfg, now) && host.is_paused() {
             self.live.pause(&core.cfg, now);
             return;
         }

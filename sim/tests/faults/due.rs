@@ -11,8 +11,9 @@ use erd_sim::work::Flow;
 
 /// A link that loses no more than this counts as one that works.
 const LOSSY_MAX: f64 = 0.3;
-/// Messages must arrive where this share of the path numbers works in both directions. Where fewer do, they may also end
-/// with an error: hellos take turns over all paths, and a few dozen are sent before an engine gives up.
+/// Messages must arrive where this share of the path numbers works in each direction, be they the same or others. Where
+/// fewer do, they may also end with an error: hellos take turns over all paths, and a few dozen are sent before an engine
+/// gives up.
 const GOOD_SHARE: f64 = 0.5;
 /// Links that trim still work for a steady sender ([`is_steady`]) if all hosts together send no more than so many times what
 /// they carry. Beyond that, headers of trimmed packets, which go first, may leave no room for data.
@@ -36,8 +37,7 @@ pub enum Due {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Expected {
     pub due: Due,
-    /// Some hosts may neither get a message nor give it up. An engine takes an acknowledgement of its peer for a sign that
-    /// its own packets arrive, so two hosts that both send go on for ever if no path number works both ways.
+    /// Some hosts may neither get a message nor give it up.
     pub may_wait: bool,
 }
 
@@ -105,14 +105,12 @@ pub fn due(plan: &Blueprint, flows: &[Flow], engines: &Engines, failures: &[Fail
     let all_work = ends.works.iter().all(|works| *works);
     let mut expected = Expected { due: Due::Arrives, may_wait: false };
     for flow in flows.iter().filter(|_| !all_work) {
-        let share = share(plan, &ends, paths, flow);
+        let share = share(plan, &ends, (paths, engines.protocol == Protocol::Erd), flow);
         if is_cut_off(plan, flow, &ends) {
             expected.due = Due::Fails;
         } else if share < good_share && expected.due == Due::Arrives {
             expected.due = Due::Either;
         }
-        let answers = |other: &Flow| (other.from, other.to) == (flow.to, flow.from);
-        expected.may_wait |= share == 0.0 && flows.iter().any(answers);
     }
     // The baselines never give up, and an engine does not while it hears a little.
     let limps = ends.works.iter().zip(&ends.dead_in_the_end).any(|(works, dead)| !works && !dead);
@@ -132,9 +130,9 @@ fn is_cut_off(plan: &Blueprint, flow: &Flow, ends: &Ends) -> bool {
         .any(|(link, _)| hosts.contains(&link.from) || hosts.contains(&link.to))
 }
 
-/// Share of the path numbers whose ways there and back have no link that fails: an acknowledgement goes out on the path of
-/// what it acknowledges.
-fn share(plan: &Blueprint, ends: &Ends, paths: u16, flow: &Flow) -> f64 {
+/// Share of the path numbers whose ways have no link that fails. erd's answers may take other paths than its questions: it
+/// counts the direction in which fewer numbers work. The others' acknowledgements go out on the path of what they acknowledge.
+fn share(plan: &Blueprint, ends: &Ends, (paths, is_erd): (u16, bool), flow: &Flow) -> f64 {
     let works = |path: u16, from: HostId, to: HostId| {
         let hop = Hop { path, ..Hop::probe(from, to, 100) };
         let way = match plan.rerouting() {
@@ -143,8 +141,14 @@ fn share(plan: &Blueprint, ends: &Ends, paths: u16, flow: &Flow) -> f64 {
         };
         way.is_some_and(|way| way.iter().all(|link| ends.works[link.0 as usize]))
     };
-    let both = |path: &u16| works(*path, flow.from, flow.to) && works(*path, flow.to, flow.from);
-    (0..paths).filter(both).count() as f64 / f64::from(paths)
+    let there = |path: &u16| works(*path, flow.from, flow.to);
+    let back = |path: &u16| works(*path, flow.to, flow.from);
+    let count = if is_erd {
+        (0..paths).filter(there).count().min((0..paths).filter(back).count())
+    } else {
+        (0..paths).filter(|path| there(path) && back(path)).count()
+    };
+    count as f64 / f64::from(paths)
 }
 
 /// The way of a packet once all switches know of the dead links; `None` where it has no link left.

@@ -47,6 +47,20 @@ failures = [{ link = [\"s0\", \"s2\"], both_ways = false, at_us = 0, health = \"
 ");
 }
 
+/// Acknowledgements took the path of what they acknowledge. Data goes out on one path and back on the other here, so none
+/// arrived. Each side heard the other's data, and waited for ever.
+#[test]
+fn acknowledgements_take_a_path_that_works() {
+    run("\
+work = [{ flows = [{ from = 0, to = 2, bytes = 100 }, { from = 2, to = 0, bytes = 100 }] }]
+engines = { scheme = \"nscc\", paths = 2 }
+failures = [
+  { link = [\"s0\", \"s2\"], both_ways = false, at_us = 0, health = \"dead\" },
+  { link = [\"s1\", \"s3\"], both_ways = false, at_us = 0, health = \"dead\" },
+]
+");
+}
+
 /// A link that was dead from the beginning carried what was sent at that very moment.
 #[test]
 fn a_link_that_dies_at_a_time_carries_nothing_of_that_time() {

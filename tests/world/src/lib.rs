@@ -6,13 +6,14 @@
 //! queue), [`record`] (what a model of the protocol reads of a run), [`overlap`] (bytes that come twice), [`adversary`]
 //! (whoever sees and adds), [`nonces`] (keys), [`keyed`] and [`campaign`] (attacks on them), [`swarm`] (random runs from
 //! a seed), [`one_host`] (those whose nodes share memory), [`shipped`] (the same of endpoints as they ship), [`seeds`] (the seeds to run), [`script`] (short worlds for
-//! scripted tests), [`neighbours`] (such of two nodes of one host), [`controllers`] (congestion controllers without an engine), [`fuzz`] and [`fuzz_lane`] (the bodies of the fuzz
+//! scripted tests), [`neighbours`] (such of two nodes of one host), [`dead_paths`] (such of two nodes whose paths are dead), [`controllers`] (congestion controllers without an engine), [`fuzz`] and [`fuzz_lane`] (the bodies of the fuzz
 //! targets), [`toy`] (a key without secrets for them).
 
 pub mod adversary;
 pub mod app;
 pub mod campaign;
 pub mod controllers;
+pub mod dead_paths;
 pub mod events;
 pub mod fuzz;
 pub mod fuzz_lane;

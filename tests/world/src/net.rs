@@ -5,7 +5,7 @@ use super::overlap::Tails;
 use super::rng::Rng;
 use erd_port::udp::NetError;
 use erd_rd::units::{MICROSECOND, MILLISECOND};
-use erd_rd::wire::header::{HEADER_BYTES, Header, KEYED_VERSION};
+use erd_rd::wire::header::{HEADER_BYTES, Header, KEYED_VERSION, PacketKind};
 use erd_rd::{Ecn, Nanos};
 use std::net::SocketAddr;
 
@@ -49,6 +49,14 @@ impl Datagram {
 /// The common header of a datagram, with a key or without: it can be read.
 pub fn header(bytes: &[u8]) -> Option<Header> {
     Header::parse(bytes).or_else(|_| Header::parse_of(KEYED_VERSION, bytes)).ok()
+}
+
+/// Judges that a packet names the path that it takes, or the one that it answers.
+fn judge_path(datagram: &Datagram, header: Option<&Header>) {
+    let Some(h) = header else { return };
+    let answers = matches!(h.kind, PacketKind::Ack | PacketKind::SizeAnswer);
+    let says = u16::from(h.path) == datagram.path;
+    assert!(answers || says, "on path {}, its header says {}", datagram.path, h.path);
 }
 
 /// Header bytes of IP and UDP, for IPv4 and IPv6.
@@ -241,7 +249,9 @@ impl Net {
             if self.faults.hostile > 0.0 {
                 self.attack(leaves_at, &datagram, &mut out);
             }
-            let fate = match (&mut self.filter, header(&datagram.bytes)) {
+            let header = header(&datagram.bytes);
+            judge_path(&datagram, header.as_ref());
+            let fate = match (&mut self.filter, header) {
                 (Some(filter), Some(header)) => filter(&datagram, &header),
                 _ => Fate::Pass,
             };
