@@ -142,8 +142,6 @@ mutants! {
         KeepsTheDeadlineRunning,
         /// Any packet of a peer counts as an acknowledgement that it owes.
         LetsAnyPacketPay,
-        /// An acknowledgement of nothing new does not count as one that the peer owes.
-        DemandsProgress,
         /// An answer takes the path of its question, though answers on it do not arrive.
         AnswersOnADeadPath,
         /// The receiver does not check the payload checksum.

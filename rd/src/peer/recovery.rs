@@ -86,9 +86,7 @@ impl Peer {
         self.judge_ack(state, sections)?;
         let cum = Psn(state.cum_psn);
         self.heard(core, now);
-        if !mutant(Mutant::DemandsProgress) {
-            self.live.answered(now, self.tx.flight.packets() > 0);
-        }
+        self.live.answered(now, self.tx.flight.packets() > 0);
         self.tx.out.raise_limits(state.eager_limit_bytes, state.order_limit);
         if cum.since(self.tx.flight.una()) >= 0 {
             self.tx.steering.buffer_told(state.window_bytes);

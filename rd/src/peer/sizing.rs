@@ -25,6 +25,8 @@ impl Peer {
     /// Notes that the peer has received a size probe of `bytes`.
     pub(crate) fn on_size_answer(&mut self, core: &Core, now: Nanos, number: u16, bytes: u16) {
         self.heard(core, now);
+        // Answers arrive, so a probe without one was lost itself.
+        self.live.answered(now, self.tx.flight.packets() > 0);
         if self.size.answered(now, number, bytes) {
             self.resize();
         }

@@ -21,12 +21,11 @@ use rand_pcg::rand_core::{Rng, SeedableRng};
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 
 /// Mutants that an attack brings out: peers that keep to the protocol do not, or hardly.
-const ATTACKS: [(Mutant, fn()); 15] = [
+const ATTACKS: [(Mutant, fn()); 14] = [
     (Mutant::AdmitsStrangers, intruder::sends_unbidden),
     (Mutant::AcceptsDuplicates, intruder::repeats_a_packet),
     (Mutant::RaisesLimitsOnAStaleAck, intruder::raises_limits_by_a_stale_acknowledgement),
     (Mutant::LetsAnyPacketPay, dead_paths::unacknowledged),
-    (Mutant::DemandsProgress, dead_paths::acknowledged_without_progress),
     (Mutant::AnswersOnADeadPath, dead_paths::crossed_pair),
     (Mutant::SkipsTheNewcomerQuota, intruder::takes_all_places),
     (Mutant::MixesUpItsKeys, keyed::another_jobs_member),
