@@ -5,6 +5,7 @@
 //! sends the size probes that it asks for. Only the fate of a datagram of a size makes it drop or adopt that size, so a
 //! forged ICMP message changes nothing.
 
+use super::rtt::PROBES_PER_DEADLINE;
 use crate::config::DATAGRAM_MIN_BYTES;
 use crate::units::{MILLISECOND, Nanos};
 
@@ -332,9 +333,10 @@ impl PathSize {
     /// `deadline_ns`, the path is blocked.
     pub(super) fn timer(&mut self, now: Nanos, heard_at: Nanos, deadline_ns: Nanos) -> Outcome {
         let Some(trial) = &mut self.trial else { return Outcome::Nothing };
-        if trial.next_at.is_none_or(|at| at > now) {
-            return Outcome::Nothing;
-        }
+        let Some(due) = trial.next_at.filter(|at| *at <= now) else { return Outcome::Nothing };
+        // As for the deadline: time in which this side stood still does not count.
+        let stood_ns = (now - due).saturating_sub(deadline_ns / PROBES_PER_DEADLINE);
+        trial.since = trial.since.saturating_add(stood_ns).min(now);
         let late = now >= trial.since + deadline_ns;
         let answers = heard_at > trial.since;
         let tries = if trial.purpose == Purpose::Doubt { TRIES } else { SEARCH_TRIES };

@@ -4,7 +4,7 @@ use crate::config::Config;
 use crate::units::Nanos;
 
 /// Least probes or hellos within the deadline, so that bad luck alone does not count as death.
-const PROBES_PER_DEADLINE: Nanos = 10;
+pub(super) const PROBES_PER_DEADLINE: Nanos = 10;
 
 /// The longest time between two probes, or two hellos.
 pub(super) fn longest_spacing_ns(cfg: &Config) -> Nanos {

@@ -6,7 +6,7 @@ use erd_rd::{Nanos, OpError};
 use erd_world::ledger::Rules;
 use erd_world::net::{Carries, Fate};
 use erd_world::script::{NO_FAILURE, PATIENCE_NS, world};
-use erd_world::sim::World;
+use erd_world::sim::{Action, World};
 use std::cell::Cell;
 use std::rc::Rc;
 
@@ -169,4 +169,25 @@ fn where_nothing_large_passes_operations_fail() {
     let large = w.post(0, 1, MESSAGE_BYTES);
     w.run_for(5 * SECOND);
     assert_eq!(w.outcome(large), Some(Err(OpError::PathBlocked)));
+}
+
+/// Nothing large passes for a while, and for most of it this side stands still.
+#[test]
+fn time_in_which_this_side_stood_still_blocks_no_path() {
+    let mut w = world(2, NO_FAILURE, |_| {});
+    w.net.carries = carries(548, false);
+    exchange(&mut w, 1);
+    let timeout_ns = w.nodes[0].setup.config.peer_timeout_ns;
+    let begin = w.now;
+    w.net.carries.no_fragments = true;
+    w.want(1, MESSAGE_BYTES);
+    let send = w.post(0, 1, MESSAGE_BYTES);
+    w.run_for(timeout_ns * 3 / 10);
+    let probes = w.stats(0).size_probes;
+    w.act(Action::Stall(0, begin + timeout_ns * 11 / 10));
+    w.run_for(timeout_ns * 13 / 10);
+    assert!(w.stats(0).size_probes > probes + 32, "a trial goes on");
+    w.net.carries.no_fragments = false;
+    w.settle(PATIENCE_NS);
+    assert_eq!(w.outcome(send), Some(Ok(())));
 }
