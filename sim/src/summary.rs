@@ -195,7 +195,7 @@ impl fmt::Display for Summary {
             out,
             "{order} by order, {trim} trimmed, {timeout} by timeout; {spurious} not needed"
         )?;
-        let FrameCounts { frames, repeats } = self.frames;
+        let FrameCounts { frames, repeats, .. } = self.frames;
         if frames > 0 {
             writeln!(out, "information paths: {frames} frames, {repeats} repeats")?;
         }

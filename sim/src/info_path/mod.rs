@@ -56,13 +56,23 @@ pub struct FrameCounts {
     pub frames: u64,
     /// Repeats of them.
     pub repeats: u64,
+    /// Frames that came out of streams: each in its turn and once.
+    pub delivered: u64,
+    /// Frames that their senders know to have arrived.
+    pub acknowledged: u64,
+    /// Packets of streams that hosts took, be they frames, repeats or acknowledgements.
+    pub packets: u64,
 }
 
 impl FrameCounts {
     /// Adds those of another host.
     pub fn add(&mut self, other: FrameCounts) {
-        self.frames += other.frames;
-        self.repeats += other.repeats;
+        let FrameCounts { frames, repeats, delivered, acknowledged, packets } = other;
+        self.frames += frames;
+        self.repeats += repeats;
+        self.delivered += delivered;
+        self.acknowledged += acknowledged;
+        self.packets += packets;
     }
 }
 
@@ -79,6 +89,9 @@ pub struct SimFrames {
     timers: BTreeSet<(Picos, HostId)>,
     /// Frames that came and that the engine has not seen: at most those of one turn of the host, which then hands them in.
     arrived: Vec<(HostId, Vec<u8>)>,
+    /// Frames that came out of streams so far, and packets that came.
+    delivered: u64,
+    packets: u64,
     /// Packets that leave.
     pub(crate) leaving: PacketList,
 }
@@ -101,6 +114,8 @@ impl SimFrames {
             receivers: HashMap::new(),
             timers: BTreeSet::new(),
             arrived: Vec::new(),
+            delivered: 0,
+            packets: 0,
             leaving: PacketList::default(),
         }
     }
@@ -108,10 +123,10 @@ impl SimFrames {
     /// What it has carried.
     #[must_use]
     pub fn counts(&self) -> FrameCounts {
-        let mut all = FrameCounts::default();
+        let (delivered, packets) = (self.delivered, self.packets);
+        let mut all = FrameCounts { delivered, packets, ..FrameCounts::default() };
         for outbound in self.senders.values() {
-            let (frames, repeats) = outbound.stream.counts();
-            all.add(FrameCounts { frames, repeats });
+            all.add(outbound.stream.counts());
         }
         all
     }
@@ -135,12 +150,15 @@ impl SimFrames {
     /// Takes a packet of a stream.
     pub(crate) fn receive(&mut self, now: Picos, packet: &mut Packet, header: StreamHeader) {
         self.now = now;
+        self.packets += 1;
         let from = packet.from;
         match header {
             StreamHeader::Frame { number } => {
                 let (frame, arrived) = (std::mem::take(&mut packet.head), &mut self.arrived);
                 let receiver = self.receivers.entry(from).or_default();
+                let before = arrived.len();
                 let expected = receiver.take(number, frame, |frame| arrived.push((from, frame)));
+                self.delivered += (arrived.len() - before) as u64;
                 write(self.leaving.next(), from, StreamHeader::Ack { expected }, &[]);
             }
             StreamHeader::Ack { expected } => {
@@ -287,7 +305,8 @@ mod tests {
             pair.carry(0, 0);
             assert!(pair.run() == frames, "seed {seed}, {lost} lost");
             let counts = pair.hosts[0].counts();
-            assert_eq!(counts.frames, 200);
+            assert_eq!((counts.frames, counts.acknowledged), (200, 200));
+            assert_eq!(pair.hosts[1].counts().delivered, 200);
             assert!(lost == 0.0 || counts.repeats > 0, "seed {seed}, {lost} lost");
         }
     }

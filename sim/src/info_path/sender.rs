@@ -1,6 +1,7 @@
 //! The sending side of a stream: NewReno (RFC 5681, RFC 6582) with the timer of RFC 6298. It counts frames, not bytes: each
 //! short frame is a segment of its own, as with `TCP_NODELAY`.
 
+use super::FrameCounts;
 use crate::time::{Picos, from_ns};
 use std::collections::VecDeque;
 
@@ -117,9 +118,10 @@ impl StreamSender {
         self.timer.due
     }
 
-    /// Frames sent, without repeats, and repeats.
-    pub(super) fn counts(&self) -> (u64, u64) {
-        (self.sent.into(), self.repeats)
+    /// What a sender counts.
+    pub(super) fn counts(&self) -> FrameCounts {
+        let (frames, acknowledged) = (self.sent.into(), self.first.into());
+        FrameCounts { frames, repeats: self.repeats, acknowledged, ..FrameCounts::default() }
     }
 
     /// The next frame that leaves, with its number.
@@ -267,7 +269,9 @@ mod tests {
         assert_eq!(out(&mut sender, 2 * RTT_PS), [4]);
         sender.acknowledged(3 * RTT_PS, 10);
         assert_eq!((sender.window, sender.threshold), (5, 5));
-        assert_eq!((sender.counts(), sender.due()), ((10, 2), None));
+        let all =
+            FrameCounts { frames: 10, repeats: 2, acknowledged: 10, ..FrameCounts::default() };
+        assert_eq!((sender.counts(), sender.due()), (all, None));
     }
 
     #[test]

@@ -4,6 +4,7 @@ use erd_sim::experiment::{Failure, Results};
 use erd_sim::fabric::Fabric;
 use erd_sim::fabric::blueprint::NodeId;
 use erd_sim::ids::LinkId;
+use erd_sim::info_path::FrameCounts;
 use erd_sim::link::{Health, LinkCounters};
 use erd_sim::time::{Picos, from_ns};
 
@@ -47,11 +48,24 @@ pub fn look(fabric: &Fabric) {
                 .iter()
                 .map(|stats| stats.rx_data + stats.rx_control + stats.drops.iter().sum::<u64>())
                 .sum();
+            let frames = look_at_frames(fabric);
+            // An engine counts frames that come out of streams, whatever packets brought them.
+            let taken = taken + frames.packets - frames.delivered;
             assert_eq!(sent, taken + ended + under_way, "{taken} taken, {under_way} under way");
         }
         // The baselines count less.
         None => assert!(sent >= ended + under_way, "{sent} sent, {under_way} under way"),
     }
+}
+
+/// What comes out of the streams was sent, and what is acknowledged came out.
+fn look_at_frames(fabric: &Fabric) -> FrameCounts {
+    let mut all = FrameCounts::default();
+    fabric.hosts().for_each(|host| all.add(host.stats().frames));
+    let FrameCounts { frames, repeats, delivered, acknowledged, packets } = all;
+    assert!(acknowledged <= delivered && delivered <= frames, "{all:?}");
+    assert!(delivered <= packets && packets <= 2 * (frames + repeats), "{all:?}");
+    all
 }
 
 /// After the work everything that is under way arrives or is lost. Then as many packets have left each switch as came to

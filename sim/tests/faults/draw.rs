@@ -3,10 +3,9 @@
 
 use super::breaks::{BEGIN_US, failures};
 use super::dice::Dice;
-use super::due::{TRIMMED_TIMES_MAX, is_steady};
+use super::due::{Due, Expected, due};
 use super::networks::{Kind, network};
 use erd_rd::cc::schemes::{NAMES, profiles};
-use erd_sim::fabric::blueprint::{Blueprint, LinkPlan};
 use erd_sim::read::scenario::{Prepared, ScenarioFile};
 use erd_sim::schemes::BASELINES;
 use std::fmt::{self, Write};
@@ -44,13 +43,28 @@ impl Drawn {
             Speech::Eqds => eqds(&mut dice),
         };
         text += &work(&mut dice, network.hosts);
-        let Prepared { mut plan, engines, .. } = Drawn(text.clone()).prepare();
-        if is_steady(&engines) && starves(&plan) {
-            text = text.replace("trimming = true", "trimming = false");
-            plan = Drawn(text.clone()).prepare().plan;
-        }
+        let Prepared { plan, .. } = Drawn(text.clone()).prepare();
         let failures = failures(&mut dice, &plan, &network);
-        Drawn(format!("limit_ms = {}\n{text}{}", failures.limit_ms, failures.text))
+        text += &failures.text;
+        let limit_ms = failures.limit_ms.min(most_ms(&Drawn(text.clone()).prepare()));
+        Drawn(format!("limit_ms = {limit_ms}\n{text}"))
+    }
+
+    /// The same with hosts that take packets out of order as fast as others; `None` if these do.
+    pub fn with_free_reordering(&self) -> Option<Drawn> {
+        self.without("reorder_ns = ")
+    }
+
+    /// The same without information paths; `None` if there are none.
+    pub fn without_info_path(&self) -> Option<Drawn> {
+        self.without("info_path = ")
+    }
+
+    /// The file without the line that begins like this.
+    fn without(&self, begin: &str) -> Option<Drawn> {
+        let is_kept = |line: &&str| !line.starts_with(begin);
+        let kept: String = self.0.split_inclusive('\n').filter(is_kept).collect();
+        (kept.len() < self.0.len()).then_some(Drawn(kept))
     }
 
     /// Reads the file.
@@ -61,14 +75,21 @@ impl Drawn {
     }
 }
 
-/// Links that trim can starve data: what is left of trimmed packets goes first, and fills a link if hosts together send so
-/// many times what it carries.
-fn starves(plan: &Blueprint) -> bool {
-    let rate = |link: &LinkPlan| link.config.bytes_per_s.unwrap_or(u64::MAX);
-    let sent: u64 = plan.links()[..plan.hosts() as usize].iter().map(rate).sum();
-    let trims = |link: &&LinkPlan| link.config.trimming;
-    let least = plan.links().iter().filter(trims).map(rate).min();
-    least.is_some_and(|least| sent > TRIMMED_TIMES_MAX * least)
+/// Bytes that all hosts together send at most where they may go on for ever and nothing has to arrive. A run then has some
+/// million events.
+const WAITING_BYTES_MAX: u64 = 1 << 29;
+/// Such a run is no shorter: links have failed by then.
+const WAITING_MS_MIN: u64 = 5;
+
+/// How long a run may take.
+fn most_ms(Prepared { plan, work, engines, failures, .. }: &Prepared) -> u64 {
+    let expected = due(plan, work.flows(), engines, failures);
+    if !matches!(expected, Expected { due: Due::Fails | Due::Either, starves: true, .. }) {
+        return u64::MAX;
+    }
+    let of_hosts = plan.links().iter().filter(|link| link.from.0 < plan.hosts());
+    let sent: u64 = of_hosts.filter_map(|link| link.config.bytes_per_s).sum();
+    WAITING_MS_MIN.max(WAITING_BYTES_MAX * 1_000 / sent)
 }
 
 /// What hosts speak.
@@ -140,10 +161,13 @@ fn switches(dice: &mut Dice, speech: Speech, kind: Kind, links: &Links) -> Strin
 
 /// What lies between hosts' links and engines.
 fn hosts(dice: &mut Dice, rate_gbps: f64) -> String {
-    if dice.chance(0.8) {
+    if dice.chance(0.7) {
         return String::new();
     }
     let mut text = "[hosts]\n".to_owned();
+    if dice.chance(0.5) {
+        let _ = writeln!(text, "reorder_ns = {:.3}", dice.spread(1.0, 3_000.0));
+    }
     match dice.between(0, 2) {
         0 => {
             let _ = writeln!(text, "ring_packets = {}", dice.spread(4.0, 300.0) as u32);
@@ -210,10 +234,21 @@ fn engines(dice: &mut Dice) -> String {
     let rto = dice.pick(&[20, 50, 100, 1_000]);
     let (base_known, warm) = (dice.chance(0.7), dice.chance(0.4));
     let learned = warm && dice.chance(0.2);
+    let info_path = if dice.chance(0.2) { info_path(dice) } else { String::new() };
     format!(
         "[engines]\nscheme = \"{name}\"\npaths = {paths}\nrto_min_us = {rto}\nbase_known = {base_known}\nwarm = {warm}\n\
-         learned = {learned}\n"
+         learned = {learned}\n{info_path}"
     )
+}
+
+/// Streams that carry acknowledgements.
+fn info_path(dice: &mut Dice) -> String {
+    let carries = dice.pick(&["acks", "nacks"]);
+    let timeout = match dice.between(0, 2) {
+        0 => String::new(),
+        _ => format!(", rto_min_us = {:.3}", dice.spread(5.0, 200_000.0)),
+    };
+    format!("info_path = {{ carries = \"{carries}\"{timeout} }}\n")
 }
 
 /// The length of a message.

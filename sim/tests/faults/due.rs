@@ -1,7 +1,8 @@
 //! What must come of messages, by how links do in the end.
 
 use erd_sim::experiment::{Engines, Failure};
-use erd_sim::fabric::blueprint::{Blueprint, NodeId, Routes, SwitchPlan};
+use erd_sim::fabric::blueprint::{Blueprint, LinkPlan, NodeId, Routes, SwitchPlan};
+use erd_sim::fabric::receiver::Receivers;
 use erd_sim::hop::Hop;
 use erd_sim::ids::{HostId, LinkId};
 use erd_sim::link::Health;
@@ -15,9 +16,9 @@ const LOSSY_MAX: f64 = 0.3;
 /// fewer do, they may also end with an error: hellos take turns over all paths, and a few dozen are sent before an engine
 /// gives up.
 const GOOD_SHARE: f64 = 0.5;
-/// Links that trim still work for a steady sender ([`is_steady`]) if all hosts together send no more than so many times what
-/// they carry. Beyond that, headers of trimmed packets, which go first, may leave no room for data.
-pub const TRIMMED_TIMES_MAX: u64 = 16;
+/// Links that trim still work for a steady sender ([`is_steady`]) if no more than so many times what they carry comes to
+/// them. Beyond that, headers of trimmed packets, which go first, may leave no room for data.
+const TRIMMED_TIMES_MAX: u64 = 16;
 /// Path numbers that stand for all, of which a RoCEv2 queue pair has any: among so many, each way of a small network is
 /// taken.
 const ALL_PATHS: u16 = 1024;
@@ -39,52 +40,91 @@ pub struct Expected {
     pub due: Due,
     /// Some hosts may neither get a message nor give it up.
     pub may_wait: bool,
+    /// A link may have no room for data beside the headers of trimmed packets, so that hosts send all the time.
+    pub starves: bool,
 }
 
 /// Whether links work in the end, and whether they were dead all the time.
 struct Ends {
     works: Vec<bool>,
+    /// Headers of trimmed packets may leave no room for data.
+    starved: Vec<bool>,
     dead_in_the_end: Vec<bool>,
     always_dead: Vec<bool>,
 }
 
 /// Senders that do not slow down for trimmed packets.
-pub fn is_steady(engines: &Engines) -> bool {
+fn is_steady(engines: &Engines) -> bool {
     let name = (engines.scheme)().name();
     engines.protocol != Protocol::Erd || ["erd", "spray", "single", "plb"].contains(&name)
 }
 
 impl Ends {
     fn of(plan: &Blueprint, is_steady: bool, failures: &[Failure]) -> Ends {
-        let links = plan.links().len();
-        let of_hosts = plan.links().iter().take(plan.hosts() as usize);
-        let sent: u64 = of_hosts.filter_map(|link| link.config.bytes_per_s).sum();
+        let starved = |link: &LinkPlan, times| is_steady && starves(plan, link, times);
+        let whole: Vec<bool> = plan.links().iter().map(|link| starved(link, 1)).collect();
         let mut ends = Ends {
-            works: vec![true; links],
-            dead_in_the_end: vec![false; links],
-            always_dead: vec![false; links],
+            works: whole.iter().map(|starved| !starved).collect(),
+            starved: whole.clone(),
+            dead_in_the_end: vec![false; whole.len()],
+            always_dead: vec![false; whole.len()],
         };
         for Failure { at, link, health } in failures {
             let link = link.0 as usize;
-            let config = &plan.links()[link].config;
-            ends.works[link] = match health {
-                Health::Up => true,
-                Health::Slowed { times } => {
-                    let rate = config.bytes_per_s.unwrap_or(u64::MAX) / u64::from(*times);
-                    !(config.trimming && is_steady)
-                        || sent <= rate.saturating_mul(TRIMMED_TIMES_MAX)
-                }
+            ends.starved[link] = match health {
+                Health::Slowed { times } => starved(&plan.links()[link], *times),
+                Health::Dead => false,
+                _ => whole[link],
+            };
+            let sound = match health {
+                Health::Up | Health::Slowed { .. } => true,
                 Health::Lossy { share } => *share <= LOSSY_MAX,
                 // Of full packets.
                 Health::Corrupt { bits } => bits * 8.0 * f64::from(SEGMENT_WIRE_BYTES) <= LOSSY_MAX,
                 Health::Dead => false,
             };
+            ends.works[link] = sound && !ends.starved[link];
             let dead = *health == Health::Dead;
             ends.dead_in_the_end[link] = dead;
             ends.always_dead[link] = dead && (*at == 0 || ends.always_dead[link]);
         }
         ends
     }
+}
+
+/// A link that is so many times slower than it was may have no room for data. What comes to it is what hosts send, and no
+/// more than other links bring to its switch. A host hands its own link no more than that can carry.
+fn starves(plan: &Blueprint, link: &LinkPlan, times: u32) -> bool {
+    let rate = |link: &LinkPlan| link.config.bytes_per_s.unwrap_or(u64::MAX);
+    let sum = |links: &mut dyn Iterator<Item = &LinkPlan>| -> u64 {
+        links.map(rate).fold(0, u64::saturating_add)
+    };
+    if !link.config.trimming || link.from.0 < plan.hosts() {
+        return false;
+    }
+    let sent = sum(&mut plan.links().iter().filter(|other| other.from.0 < plan.hosts()));
+    let others = plan.links().iter().filter(|other| other.to == link.from);
+    let brought = sum(&mut others.filter(|other| other.from != link.to));
+    let carried = rate(link) / u64::from(times);
+    sent.min(brought) > carried.saturating_mul(TRIMMED_TIMES_MAX)
+}
+
+/// All packets from one host to another take one way, so that none overtakes another.
+pub fn keeps_order(plan: &Blueprint, engines: &Engines) -> bool {
+    let is_fixed = plan.flowlet_gap_ps().is_none() && plan.rerouting().is_none();
+    let paths = match &engines.protocol {
+        Protocol::Roce(settings) => settings.qps,
+        Protocol::Eqds(settings) => settings.paths,
+        Protocol::Erd => engines.paths,
+    };
+    is_fixed && paths == 1
+}
+
+/// Nothing marks packets before a host's ring is full, so nothing slows RoCEv2 down. Where hosts send to each other in step,
+/// the ring can lose the same packets, and the acknowledgements among them, each time that they are repeated.
+fn loses_in_step(plan: &Blueprint, engines: &Engines) -> bool {
+    let is_bounded = |all: Receivers| all.ring_packets.is_some() || all.ring_bytes.is_some();
+    matches!(engines.protocol, Protocol::Roce(_)) && plan.receivers().is_some_and(is_bounded)
 }
 
 /// What must come of these messages.
@@ -102,8 +142,10 @@ pub fn due(plan: &Blueprint, flows: &[Flow], engines: &Engines, failures: &[Fail
         Protocol::Erd => (engines.paths, GOOD_SHARE),
     };
     let good_share = if wanders { 1.0 } else { good_share };
+    let is_single = engines.protocol == Protocol::Erd && (engines.scheme)().name() == "single";
     let all_work = ends.works.iter().all(|works| *works);
-    let mut expected = Expected { due: Due::Arrives, may_wait: false };
+    let starves = ends.starved.contains(&true);
+    let mut expected = Expected { due: Due::Arrives, may_wait: false, starves };
     for flow in flows.iter().filter(|_| !all_work) {
         let share = share(plan, &ends, (paths, engines.protocol == Protocol::Erd), flow);
         if is_cut_off(plan, flow, &ends) {
@@ -111,6 +153,12 @@ pub fn due(plan: &Blueprint, flows: &[Flow], engines: &Engines, failures: &[Fail
         } else if share < good_share && expected.due == Due::Arrives {
             expected.due = Due::Either;
         }
+        // Other paths bring probes and their answers. So the peer is alive, and the flow waits for its own path
+        // (protocol.md 4.5).
+        expected.may_wait |= is_single && share > 0.0 && share < 1.0;
+    }
+    if expected.due == Due::Arrives && loses_in_step(plan, engines) {
+        expected.due = Due::Either;
     }
     // The baselines never give up, and an engine does not while it hears a little.
     let limps = ends.works.iter().zip(&ends.dead_in_the_end).any(|(works, dead)| !works && !dead);

@@ -2,7 +2,7 @@
 
 use super::accounts;
 use super::draw::Drawn;
-use super::due::{Due, Expected, due};
+use super::due::{Due, Expected, due, keeps_order};
 use super::samples::Samples;
 use erd_sim::compare::bound_of;
 use erd_sim::experiment::{Experiment, FlowResult, Observer, Results, Unfinished};
@@ -62,6 +62,7 @@ impl How {
 struct Watch {
     flows: Vec<Flow>,
     slices: u64,
+    limit_ps: Picos,
     counters: LinkCounters,
     nodes: NodeCounters,
     events: u64,
@@ -71,6 +72,7 @@ struct Watch {
 impl Observer for Watch {
     fn begin(&mut self, fabric: &mut Fabric, flows: &[Flow], begin: Picos) {
         self.flows = flows.to_vec();
+        self.limit_ps += begin;
         if let Some(samples) = &mut self.samples {
             samples.begin(fabric, flows, begin);
         }
@@ -82,19 +84,26 @@ impl Observer for Watch {
             None => fabric.run_until(end),
         }
         self.slices += 1;
-        if self.slices.is_multiple_of(LOOKS) {
+        if self.slices.is_multiple_of(LOOKS) || end >= self.limit_ps {
             self.look(fabric);
         }
     }
 }
 
 impl Watch {
-    /// The counters add up, and no message has more bytes than it is long.
+    /// The counters add up, and no message has more bytes than it is long, or is done with fewer.
     fn look(&mut self, fabric: &Fabric) {
         accounts::look(fabric);
         for flow in &self.flows {
-            let placed = fabric.host(flow.to).placed_bytes(flow.receive);
+            let (from, to) = (fabric.host(flow.from), fabric.host(flow.to));
+            let placed = to.placed_bytes(flow.receive);
             assert!(placed <= flow.bytes, "{placed} bytes of {flow:?} were placed");
+            let (sent, received) = (from.times(flow.send), to.times(flow.receive));
+            let is_done = sent.done.min(received.arrived) < Picos::MAX;
+            // What ends with an error is done, too.
+            if is_done && from.failures() + to.failures() == 0 {
+                assert_eq!(placed, flow.bytes, "{flow:?} is done");
+            }
         }
         (self.counters, self.events) = (accounts::all_links(fabric), fabric.events());
         self.nodes = fabric.node_counters();
@@ -112,6 +121,7 @@ const TWICE_EVENTS_MAX: u64 = 30_000;
 /// The run broke a rule.
 pub fn seed(drawn: &Drawn, seed: u64) -> Report {
     let (report, ended) = run(drawn, How::PLAIN);
+    change_nothing(drawn, &ended);
     let again = match seed % TWICE {
         0 => How { threads: 2 + (seed / TWICE % 3) as usize, ..How::PLAIN },
         1 => How { sampled: true, ..How::PLAIN },
@@ -123,6 +133,20 @@ pub fn seed(drawn: &Drawn, seed: u64) -> Report {
     report
 }
 
+/// Settings that change nothing. Where no packet can overtake another, hosts may take as long as they like for packets out
+/// of order. Without a frame, it is all one whether there are information paths.
+fn change_nothing(drawn: &Drawn, ended: &Result<Results, Unfinished>) {
+    let Prepared { plan, engines, .. } = drawn.prepare();
+    let other = drawn.with_free_reordering().filter(|_| keeps_order(&plan, &engines));
+    if let Some(other) = other {
+        assert_eq!(run(&other, How::PLAIN).1, *ended, "packets in order took longer");
+    }
+    let is_empty = ended.as_ref().is_ok_and(|results| results.frames.frames == 0);
+    if let Some(other) = drawn.without_info_path().filter(|_| is_empty) {
+        assert_eq!(run(&other, How::PLAIN).1, *ended, "empty streams changed something");
+    }
+}
+
 /// Runs a scenario and judges it.
 ///
 /// # Panics
@@ -131,10 +155,10 @@ pub fn run(drawn: &Drawn, how: How) -> (Report, Result<Results, Unfinished>) {
     let prepared = drawn.prepare();
     let bound = bound_of(&prepared);
     let Prepared { plan, work, engines, failures, seed, limit_ps, .. } = prepared;
-    let Expected { due, may_wait } = due(&plan, work.flows(), &engines, &failures);
+    let Expected { due, may_wait, .. } = due(&plan, work.flows(), &engines, &failures);
     let least: Vec<Picos> = work.flows().iter().map(|flow| least_ps(&plan, flow)).collect();
     let samples = how.sampled.then(Samples::default);
-    let mut watch = Watch { samples, ..Watch::default() };
+    let mut watch = Watch { samples, limit_ps, ..Watch::default() };
     let experiment = Experiment { plan, work, engines, seed, threads: how.threads };
     let ended = experiment.run_observed(limit_ps, &failures, &mut watch);
     let mut report = Report { messages: least.len() as u64, ..Report::default() };
