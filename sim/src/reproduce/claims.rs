@@ -10,6 +10,8 @@ use toml::Table;
 const CONSTANTS: &str = "constants.toml";
 /// The file with the reasons why results differ.
 const REASONS: &str = "reasons.toml";
+/// The key of a network's form that has its seeds.
+pub const SEEDS: &str = "seeds";
 /// The papers' files, in the order in which they are told.
 const PAPERS: [&str; 5] = ["udmp", "strack", "smartt", "laps", "erd"];
 
@@ -78,7 +80,7 @@ pub struct PaperNetwork {
     /// What is different for a scheme that needs a network without losses.
     #[serde(default)]
     pub lossless: Lossless,
-    /// Its form at each size: `topology` of the scenario, and `bad_links`.
+    /// Its form at each size: `topology` of the scenario, `bad_links`, and `seeds` where they differ from the size's.
     #[serde(default)]
     pub full: Table,
     /// The same.
@@ -139,6 +141,9 @@ pub struct Claim {
     /// Work for which the claim is made.
     #[serde(default)]
     pub cases: Vec<ClaimCase>,
+    /// Some of its runs are known not to end, as the reason of the claim tells. The command does not fail for them.
+    #[serde(default)]
+    pub may_not_end: bool,
     /// Why it is not run.
     pub not_run: Option<String>,
     /// What follows without a run.
@@ -290,12 +295,27 @@ impl Book {
         for size in every_size() {
             let seeds = self.constants.sizes.get(&size).map_or(0, |size| size.seeds.len());
             ensure!(seeds % 2 == 1, "{CONSTANTS}: sizes.{size:?} needs an odd number of seeds");
+            for (name, network) in &self.constants.networks {
+                let seeds = self.constants.seeds(network, size);
+                let seeds = seeds.with_context(|| format!("{CONSTANTS}: networks.{name}"))?.len();
+                ensure!(
+                    seeds % 2 == 1,
+                    "{CONSTANTS}: networks.{name} needs an odd number of seeds"
+                );
+            }
         }
         let mut ids = Vec::new();
         for claim in self.claims() {
             ensure!(!ids.contains(&&claim.id), "claim {}: there are two of that id", claim.id);
             ids.push(&claim.id);
             claim.check().with_context(|| format!("claim {}", claim.id))?;
+        }
+        for claim in self.claims().filter(|claim| claim.may_not_end) {
+            let id = &claim.id;
+            ensure!(
+                self.reasons.contains_key(id),
+                "{REASONS}: claim {id} may not end, and has no reason"
+            );
         }
         for id in self.reasons.keys() {
             ensure!(ids.contains(&id), "{REASONS}: there is no claim {id}");
@@ -338,6 +358,17 @@ impl Claim {
 }
 
 impl Constants {
+    /// The seeds of a network's runs at a size.
+    ///
+    /// # Errors
+    /// They are no numbers.
+    pub fn seeds(&self, network: &PaperNetwork, size: Scale) -> anyhow::Result<Vec<u64>> {
+        match network.form(size).get(SEEDS) {
+            Some(own) => Vec::<u64>::deserialize(own.clone()).context(SEEDS),
+            None => Ok(self.sizes[&size].seeds.clone()),
+        }
+    }
+
     /// Puts the keys of the networks that others are like into these.
     fn resolve(&mut self) -> anyhow::Result<()> {
         let names: Vec<String> = self.networks.keys().cloned().collect();

@@ -66,9 +66,16 @@ impl ReproduceArgs {
             });
             let outcome = outcome.with_context(|| format!("claim {}", claim.id))?;
             eprintln!();
-            for problem in outcome.columns.iter().flat_map(|column| &column.problems) {
-                eprintln!("  {problem}");
-                problems.push(format!("{}: {problem}", claim.id));
+            for column in &outcome.columns {
+                column.problems().for_each(|what| eprintln!("  {what}"));
+                let unended = column.unended.iter().filter(|_| !claim.may_not_end);
+                problems.extend(
+                    column
+                        .too_fast
+                        .iter()
+                        .chain(unended)
+                        .map(|what| format!("{}: {what}", claim.id)),
+                );
             }
             outcomes.insert(claim.id.clone(), outcome);
             if self.size != Scale::Short {

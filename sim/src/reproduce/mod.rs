@@ -56,7 +56,8 @@ impl Book {
             column,
             values: Vec::new(),
             arms: Vec::new(),
-            problems: Vec::new(),
+            unended: Vec::new(),
+            too_fast: Vec::new(),
         };
         let mut columns = Column::BOTH.map(empty);
         for plan in &plans {
@@ -107,15 +108,10 @@ impl Book {
     }
 
     fn plans<'a>(&self, claim: &'a Claim, size: Scale) -> anyhow::Result<Vec<Plan<'a>>> {
-        let seeds = &self.constants.sizes[&size].seeds;
         let mut plans = Vec::new();
         for column in Column::BOTH {
             for case in claim.cases.iter().filter(|case| case.sizes.contains(&size)) {
-                let texts = |arm: &Arm| {
-                    let text =
-                        |seed: &u64| scenario::text(self, claim, case, arm, (column, size, *seed));
-                    seeds.iter().map(text).collect::<anyhow::Result<Vec<String>>>()
-                };
+                let texts = |arm: &Arm| scenario::texts(self, claim, case, arm, (column, size));
                 let subject = claim.subject.as_ref().context("expected a subject")?;
                 let mut arms = vec![("", texts(subject)?)];
                 for arm in &claim.against {

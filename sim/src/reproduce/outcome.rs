@@ -31,8 +31,11 @@ pub struct ColumnOutcome {
     pub values: Vec<Value>,
     /// Runs of all arms: medians over the seeds.
     pub arms: Vec<ArmRun>,
-    /// What went wrong.
-    pub problems: Vec<String>,
+    /// Runs that did not end.
+    pub unended: Vec<String>,
+    /// Runs that were faster than the network can be.
+    #[serde(default)]
+    pub too_fast: Vec<String>,
 }
 
 /// One comparison.
@@ -185,6 +188,11 @@ impl ClaimFigure {
 }
 
 impl ColumnOutcome {
+    /// The runs that went wrong.
+    pub fn problems(&self) -> impl Iterator<Item = &String> {
+        self.too_fast.iter().chain(&self.unended)
+    }
+
     /// Compares the runs of a case. The runs of an arm are those of its seeds.
     pub fn add(
         &mut self,
@@ -201,10 +209,10 @@ impl ColumnOutcome {
                     Ok(run) => {
                         good.push(run.clone());
                         if let Some(what) = below_bound(run) {
-                            self.problems.push(format!("{}, {who}: {what}", case.name));
+                            self.too_fast.push(format!("{}, {who}: {what}", case.name));
                         }
                     }
-                    Err(why) => self.problems.push(format!("{}, {who}: {why}", case.name)),
+                    Err(why) => self.unended.push(format!("{}, {who}: {why}", case.name)),
                 }
             }
             medians.push((good.len() == runs.len()).then(|| median(&good)));

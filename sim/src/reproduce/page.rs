@@ -104,7 +104,7 @@ fn others(out: &mut String, paper: &Paper) {
 /// All comparisons, and the verdict.
 fn values(column: &ColumnOutcome, figure: ClaimFigure, show: Show) -> String {
     if column.values.is_empty() {
-        return column.problems.first().map_or("-".to_owned(), |why| format!("none: {why}"));
+        return column.problems().next().map_or("-".to_owned(), |why| format!("none: {why}"));
     }
     let values: Vec<f64> = column.values.iter().map(|value| value.value).collect();
     let verdict = match figure.verdict(show, &values) {
@@ -123,12 +123,10 @@ fn values(column: &ColumnOutcome, figure: ClaimFigure, show: Show) -> String {
             format!("{} ({})", show.text(value.value), names.join(", "))
         })
         .collect();
-    let rest = if column.problems.is_empty() {
-        String::new()
-    } else {
-        let count = column.problems.len();
-        let runs = if count == 1 { "run" } else { "runs" };
-        format!("; {count} {runs} failed: {}", column.problems[0])
+    let rest = match (column.problems().count(), column.problems().next()) {
+        (1, Some(what)) => format!("; a run failed: {what}"),
+        (count, Some(what)) => format!("; {count} runs failed: {what}"),
+        (_, None) => String::new(),
     };
     format!("{verdict}{}{rest}", list.join(", "))
 }

@@ -1,6 +1,6 @@
 //! A claim's runs as scenarios: their texts are what `erd-sim scenario` reads.
 
-use super::claims::{Arm, Book, Claim, ClaimCase, Scale, merge};
+use super::claims::{Arm, Book, Claim, ClaimCase, PaperNetwork, SEEDS, Scale, merge};
 use crate::{schemes, transport};
 use anyhow::{Context, ensure};
 use serde::{Deserialize, Serialize};
@@ -46,22 +46,35 @@ struct BadLinks {
     health: Value,
 }
 
-/// The text of a run.
+/// The texts of an arm's runs, one for each seed.
 ///
 /// # Errors
 /// The claim names what is not there.
-pub fn text(
+pub fn texts(
     book: &Book,
     claim: &Claim,
     case: &ClaimCase,
     arm: &Arm,
-    (column, size, seed): (Column, Scale, u64),
-) -> anyhow::Result<String> {
+    (column, size): (Column, Scale),
+) -> anyhow::Result<Vec<String>> {
     let name = arm.network.as_ref().or(case.network.as_ref()).or(claim.network.as_ref());
     let name = name.context("expected a network in the claim, its cases or its arms")?;
     let network = book.constants.networks.get(name);
     let network = network.with_context(|| format!("there is no network {name}"))?;
+    let seeds = book.constants.seeds(network, size)?;
+    let text = |seed: &u64| text(book, network, case, arm, (column, size, *seed));
+    seeds.iter().map(text).collect::<anyhow::Result<_>>().with_context(|| format!("network {name}"))
+}
+
+fn text(
+    book: &Book,
+    network: &PaperNetwork,
+    case: &ClaimCase,
+    arm: &Arm,
+    (column, size, seed): (Column, Scale, u64),
+) -> anyhow::Result<String> {
     let mut root = network.form(size).clone();
+    root.remove(SEEDS);
     if let Some(bad) = root.remove("bad_links") {
         let bad: BadLinks = bad.try_into().context("bad_links")?;
         let failures = failures(&root, &bad).context("bad_links")?;
@@ -80,7 +93,7 @@ pub fn text(
     let (mut links, mut switches) = (network.links.clone(), network.switches.clone());
     if arm.lossless {
         let lossless = &network.lossless;
-        ensure!(!lossless.switches.is_empty(), "the network {name} has no lossless form");
+        ensure!(!lossless.switches.is_empty(), "it has no lossless form");
         merge(&mut links, &lossless.links);
         merge(&mut switches, &lossless.switches);
     }
