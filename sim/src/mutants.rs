@@ -39,6 +39,20 @@ erd_rd::mutants! {
         /// A host's ring keeps the places of packets that its engine has seen.
         FillsRings,
     }
+    /// Bugs of the order of arrival, which costs time.
+    ORDER {
+        /// A host holds packets of one sender against those of another.
+        MixesUpSenders,
+        /// A host takes longer for packets in order, too.
+        ChargesPacketsInOrder,
+    }
+    /// Bugs of information paths.
+    STREAMS {
+        /// A frame that came before comes out of its stream again.
+        HandsFramesOutAgain,
+        /// A stream acknowledges a frame that is missing.
+        AcknowledgesMissingFrames,
+    }
     /// Bugs of RoCEv2.
     ROCE {
         /// A RoCEv2 receiver goes on after a packet that is missing.

@@ -29,8 +29,12 @@ const RARE_SEEDS_MAX: u64 = 20_000;
 
 /// What a scenario needs to bring out one of the few.
 fn needs(mutant: Mutant) -> Option<[&'static str; 2]> {
-    // Others leave the ways that fail, or soon have all they want.
-    (mutant == Mutant::LeadsIntoDeadEnds).then_some(["rerouting", "\"roce\""])
+    match mutant {
+        // Others leave the ways that fail, or soon have all they want.
+        Mutant::LeadsIntoDeadEnds => Some(["rerouting", "\"roce\""]),
+        Mutant::KeepsMemoryOfTheDead => Some(["pfc", "[[failures]]"]),
+        _ => None,
+    }
 }
 
 /// The first seed that fails with the mutant, whether it passes without, and what came of the seeds before it.

@@ -4,6 +4,7 @@
 //! has arrived before it (RFC 4737, section 3.3).
 
 use crate::ids::HostId;
+use crate::mutants::{Mutant, mutant};
 use std::collections::HashMap;
 
 /// One host's, with an entry for each host that it sends to or hears from.
@@ -25,7 +26,8 @@ impl ArrivalOrder {
 
     /// A data packet arrives. Returns whether a later one has overtaken it.
     pub(super) fn arrives(&mut self, from: HostId, number: u32) -> bool {
-        let highest = self.highest.entry(from).or_default();
+        let sender = if mutant(Mutant::MixesUpSenders) { HostId(0) } else { from };
+        let highest = self.highest.entry(sender).or_default();
         let overtaken = number < *highest;
         *highest = number.max(*highest);
         overtaken

@@ -138,7 +138,8 @@ impl Receiver {
         let looks_at = if self.packets == 0 { now + all.delay.draw(&mut self.rng) } else { now };
         let copying = |rate: u64| (u64::from(wire_bytes) * PS_PER_S).div_ceil(rate);
         let mut takes = all.packet_ps + all.bytes_per_s.map_or(0, copying);
-        if number > 0 && self.order.arrives(from, number) {
+        let is_late = number > 0 && self.order.arrives(from, number);
+        if is_late || number > 0 && mutant(Mutant::ChargesPacketsInOrder) {
             takes += all.reorder_ps;
         }
         self.free_at = self.free_at.max(looks_at) + takes;

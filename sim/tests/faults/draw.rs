@@ -84,7 +84,7 @@ const WAITING_MS_MIN: u64 = 5;
 /// How long a run may take.
 fn most_ms(Prepared { plan, work, engines, failures, .. }: &Prepared) -> u64 {
     let expected = due(plan, work.flows(), engines, failures);
-    if !matches!(expected, Expected { due: Due::Fails | Due::Either, starves: true, .. }) {
+    if !matches!(expected, Expected { due: Due::Fails | Due::Either, may_send_on: true, .. }) {
         return u64::MAX;
     }
     let of_hosts = plan.links().iter().filter(|link| link.from.0 < plan.hosts());

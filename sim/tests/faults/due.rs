@@ -40,8 +40,8 @@ pub struct Expected {
     pub due: Due,
     /// Some hosts may neither get a message nor give it up.
     pub may_wait: bool,
-    /// A link may have no room for data beside the headers of trimmed packets, so that hosts send all the time.
-    pub starves: bool,
+    /// Hosts may send all the time, and nothing arrives.
+    pub may_send_on: bool,
 }
 
 /// Whether links work in the end, and whether they were dead all the time.
@@ -127,6 +127,14 @@ fn loses_in_step(plan: &Blueprint, engines: &Engines) -> bool {
     matches!(engines.protocol, Protocol::Roce(_)) && plan.receivers().is_some_and(is_bounded)
 }
 
+/// A sender of RoCEv2 goes back at once for each trimmed packet. If its rate rises several times between two notifications,
+/// it is soon as fast as before. Then a queue that is full of packets which the receiver does not want can cut each repeat, too.
+fn goes_back_on(plan: &Blueprint, engines: &Engines) -> bool {
+    let Protocol::Roce(settings) = &engines.protocol else { return false };
+    let trims = plan.links().iter().any(|link| link.config.trimming);
+    trims && settings.cnp_ps > 2 * settings.timer_ps
+}
+
 /// What must come of these messages.
 pub fn due(plan: &Blueprint, flows: &[Flow], engines: &Engines, failures: &[Failure]) -> Expected {
     let ends = Ends::of(plan, is_steady(engines), failures);
@@ -144,8 +152,9 @@ pub fn due(plan: &Blueprint, flows: &[Flow], engines: &Engines, failures: &[Fail
     let good_share = if wanders { 1.0 } else { good_share };
     let is_single = engines.protocol == Protocol::Erd && (engines.scheme)().name() == "single";
     let all_work = ends.works.iter().all(|works| *works);
-    let starves = ends.starved.contains(&true);
-    let mut expected = Expected { due: Due::Arrives, may_wait: false, starves };
+    let goes_back_on = goes_back_on(plan, engines);
+    let may_send_on = ends.starved.contains(&true) || goes_back_on;
+    let mut expected = Expected { due: Due::Arrives, may_wait: false, may_send_on };
     for flow in flows.iter().filter(|_| !all_work) {
         let share = share(plan, &ends, (paths, engines.protocol == Protocol::Erd), flow);
         if is_cut_off(plan, flow, &ends) {
@@ -157,7 +166,7 @@ pub fn due(plan: &Blueprint, flows: &[Flow], engines: &Engines, failures: &[Fail
         // (protocol.md 4.5).
         expected.may_wait |= is_single && share > 0.0 && share < 1.0;
     }
-    if expected.due == Due::Arrives && loses_in_step(plan, engines) {
+    if expected.due == Due::Arrives && (goes_back_on || loses_in_step(plan, engines)) {
         expected.due = Due::Either;
     }
     // The baselines never give up, and an engine does not while it hears a little.
