@@ -7,6 +7,7 @@
 use crate::config::PATHS_MAX;
 use crate::mutants::{Mutant, mutant};
 use crate::units::Nanos;
+use alloc::boxed::Box;
 
 /// Most answers to one probe, each on another path.
 const COPIES_MAX: u8 = 8;
@@ -47,17 +48,28 @@ pub(super) struct Round {
     pub unanswered: u8,
 }
 
+/// Where answers went.
+#[derive(Debug, Default)]
+struct Ways {
+    /// Paths on which answers were lost lately; never all.
+    lost: PathSet,
+    /// Paths of the answers to the latest round of probes.
+    tried: PathSet,
+}
+
 /// See the module. Paths are numbers below that of the session's paths.
 #[derive(Debug, Default)]
 pub(super) struct Answers {
-    /// Paths on which answers were lost lately; never all.
-    lost: PathSet,
+    /// None as long as the peer has not probed: most idle peers never do.
+    ways: Option<Box<Ways>>,
     /// Time from which all paths count as sound again; 0 if no answer was lost.
     forget_at: Nanos,
+    /// Time of the first answer to the latest round of probes.
+    answered_at: Nanos,
     /// The latest round of probes.
     round: u16,
-    /// Paths of the answers to it.
-    tried: PathSet,
+    /// It was answered, on a path or on the information path.
+    is_answered: bool,
     /// Answers that the last probe still needs, each on another path.
     copies: u8,
     /// The same for the next probe, as long as answers are lost.
@@ -65,25 +77,36 @@ pub(super) struct Answers {
 }
 
 impl Answers {
-    /// Notes a probe, which is to be answered. What it tells of lost answers counts for `forget_ns`.
-    pub fn probed(&mut self, now: Nanos, round: Round, paths: u16, forget_ns: Nanos) {
+    /// Notes a probe, which is to be answered. A round trip takes `rtt_ns`, 0 if that is unknown. What the probe tells of
+    /// lost answers counts for `forget_ns`.
+    pub fn probed(
+        &mut self,
+        now: Nanos,
+        round: Round,
+        paths: u16,
+        (rtt_ns, forget_ns): (Nanos, Nanos),
+    ) {
+        self.are_lost(now);
+        self.copies = self.copies.max(1);
         let later = round.number.wrapping_sub(self.round);
-        self.copies = 1;
         if later == 0 || later > u16::MAX / 2 {
             // More of the same round, or the network has held it up.
             return;
         }
         self.round = round.number;
-        let tried = core::mem::take(&mut self.tried);
+        let ways = self.ways.get_or_insert_default();
+        let tried = core::mem::take(&mut ways.tried);
+        let was_answered = core::mem::take(&mut self.is_answered);
         if later > round.unanswered.into() {
             // The writer has heard something since then.
             self.copies_next = 1;
-        } else if !tried.is_empty() {
+        } else if was_answered && now >= self.answered_at + rtt_ns {
+            // A probe that was on its way, or in this side's socket, at the time of the answer tells nothing of it.
             self.copies_next = (2 * self.copies_next.max(1)).min(COPIES_MAX);
             self.forget_at = now + forget_ns;
-            self.lost = self.lost.with(&tried);
-            if self.lost.gap(0, paths).is_none() {
-                self.lost = PathSet::default();
+            ways.lost = ways.lost.with(&tried);
+            if ways.lost.gap(0, paths).is_none() {
+                ways.lost = PathSet::default();
             }
         }
         self.copies = self.copies_next.max(1);
@@ -92,15 +115,29 @@ impl Answers {
     /// Path of an answer to the last probe, which came on this one. True if the probe needs one more.
     pub fn answer(&mut self, now: Nanos, asked: u16, paths: u16) -> (u16, bool) {
         let usual = self.path(now, asked, paths);
-        let used = self.lost.with(&self.tried);
+        self.note_answer(now);
+        let ways = self.ways.get_or_insert_default();
+        let used = ways.lost.with(&ways.tried);
         let path = match used.gap(asked, paths) {
             Some(path) if !mutant(Mutant::AnswersOnADeadPath) => path,
             _ => usual,
         };
-        self.tried.insert(path);
+        ways.tried.insert(path);
+        let is_left = ways.lost.with(&ways.tried).gap(0, paths).is_some();
         self.copies = self.copies.saturating_sub(1);
-        let is_left = self.lost.with(&self.tried).gap(0, paths).is_some();
         (path, self.copies > 0 && is_left)
+    }
+
+    /// Notes that the answer to the last probe took the information path. If it is lost, no path is to blame.
+    pub fn answered_apart(&mut self, now: Nanos) {
+        self.note_answer(now);
+        self.copies = 0;
+    }
+
+    fn note_answer(&mut self, now: Nanos) {
+        if !self.is_answered {
+            (self.is_answered, self.answered_at) = (true, now);
+        }
     }
 
     /// Path of an acknowledgement of what came on this one.
@@ -108,13 +145,16 @@ impl Answers {
         if !self.are_lost(now) || mutant(Mutant::AnswersOnADeadPath) {
             return path;
         }
-        self.lost.gap(path, paths).unwrap_or(path)
+        self.ways.as_ref().and_then(|ways| ways.lost.gap(path, paths)).unwrap_or(path)
     }
 
     /// True if answers were lost lately.
     pub fn are_lost(&mut self, now: Nanos) -> bool {
         if self.forget_at != 0 && now >= self.forget_at {
-            (self.lost, self.forget_at) = (PathSet::default(), 0);
+            self.forget_at = 0;
+            if let Some(ways) = &mut self.ways {
+                ways.lost = PathSet::default();
+            }
         }
         self.forget_at != 0
     }
@@ -124,8 +164,11 @@ impl Answers {
     /// # Panics
     /// If one is broken.
     pub fn check(&self, paths: u16) {
-        assert!(self.lost.gap(0, paths).is_some(), "a path is left");
-        assert!(self.lost.is_empty() || self.forget_at != 0, "what was lost is forgotten");
+        if let Some(ways) = &self.ways {
+            assert!(ways.lost.gap(0, paths).is_some(), "a path is left");
+            assert!(ways.lost.is_empty() || self.forget_at != 0, "what was lost is forgotten");
+            assert!(ways.tried.is_empty() || self.is_answered, "what was tried was answered");
+        }
         assert!(self.copies.max(self.copies_next) <= COPIES_MAX, "a probe has no more answers");
     }
 }
@@ -137,9 +180,14 @@ mod tests {
 
     const FORGET_NS: Nanos = 1000;
 
-    /// The paths of the answers to a probe of this round, which comes on this path.
+    fn probed(a: &mut Answers, now: Nanos, (number, unanswered): (u16, u8)) {
+        a.probed(now, Round { number, unanswered }, 8, (5, FORGET_NS));
+    }
+
+    /// The paths of the answers to a probe of this round, which comes on this path a round trip after the last answer.
     fn answers(a: &mut Answers, (number, unanswered): (u16, u8), asked: u16) -> Vec<u16> {
-        a.probed(7, Round { number, unanswered }, 8, FORGET_NS);
+        a.answered_at = 0;
+        probed(a, 7, (number, unanswered));
         let mut taken = Vec::new();
         loop {
             let (path, again) = a.answer(7, asked, 8);
@@ -179,9 +227,50 @@ mod tests {
     fn a_probe_alone_says_nothing_of_answers() {
         let mut a = Answers::default();
         for number in 1..5 {
-            a.probed(7, Round { number, unanswered: number as u8 }, 8, FORGET_NS);
+            probed(&mut a, 7, (number, number as u8));
         }
         assert!(!a.are_lost(7) && a.path(7, 3, 8) == 3, "none was answered");
+    }
+
+    #[test]
+    fn probes_that_are_read_together_are_answered_like_the_first_of_them() {
+        let mut a = Answers::default();
+        answers(&mut a, (1, 0), 0);
+        for _ in 0..8 {
+            probed(&mut a, 12, (2, 1));
+        }
+        assert!(a.answer(12, 3, 8).1, "it needs two answers");
+    }
+
+    #[test]
+    fn probes_from_before_an_answer_tell_nothing_of_it() {
+        let mut a = Answers::default();
+        answers(&mut a, (1, 0), 0);
+        probed(&mut a, 11, (2, 1));
+        assert!(!a.are_lost(11), "a round trip takes 5");
+        assert_eq!(a.answer(11, 0, 8), (0, false));
+        probed(&mut a, 16, (3, 2));
+        assert!(a.are_lost(16));
+    }
+
+    #[test]
+    fn a_lost_answer_on_the_information_path_leaves_that_path_alone() {
+        let mut a = Answers::default();
+        probed(&mut a, 7, (1, 0));
+        a.answered_apart(7);
+        probed(&mut a, 12, (2, 1));
+        assert!(a.are_lost(12) && a.path(12, 3, 8) == 3);
+        a.check(8);
+    }
+
+    #[test]
+    fn what_was_lost_long_ago_does_not_count_with_what_is_lost_now() {
+        let mut a = Answers::default();
+        answers(&mut a, (1, 0), 0);
+        answers(&mut a, (2, 1), 0);
+        let later = 7 + FORGET_NS;
+        probed(&mut a, later, (3, 2));
+        assert_eq!([0, 1, 2].map(|path| a.path(later, path, 8)), [0, 3, 3]);
     }
 
     #[test]
@@ -197,7 +286,7 @@ mod tests {
     fn a_single_path_is_used_though_answers_are_lost() {
         let mut a = Answers::default();
         for number in 1..4 {
-            a.probed(7, Round { number, unanswered: number as u8 }, 1, FORGET_NS);
+            a.probed(7, Round { number, unanswered: number as u8 }, 1, (0, FORGET_NS));
             assert_eq!(a.answer(7, 0, 1), (0, false));
             a.check(1);
         }

@@ -77,9 +77,10 @@ impl Liveness {
         self.unanswered > 1
     }
 
-    /// What the probes that are due say of their round.
+    /// What the probes that are due say of their round. A probe that went out while the peer owed nothing is one, too.
     pub(super) fn round(&self) -> Round {
-        let unanswered = u8::try_from(self.unanswered).unwrap_or(u8::MAX);
+        let unanswered = self.unanswered.saturating_add(self.asked);
+        let unanswered = u8::try_from(unanswered).unwrap_or(u8::MAX);
         Round { number: self.round, unanswered }
     }
 
@@ -89,16 +90,22 @@ impl Liveness {
     }
 
     /// Notes a sign of life: the peer's debt counts from now, if something `waits` for its acknowledgement. Hearing
-    /// from it ends a back-off. Only progress postpones the probe: a peer that talks but does not acknowledge has lost
-    /// something.
+    /// from it after a silence ends a back-off: the network may have healed. Only progress postpones the probe: a peer that
+    /// talks but does not acknowledge has lost something.
     pub(super) fn heard(&mut self, now: Nanos, waits: bool, timeout_ns: Nanos) {
+        let silence = now.saturating_sub(self.heard_at);
         (self.heard_at, self.refused, self.probes, self.asked) = (now, 0, 0, 0);
+        let unanswered = self.unanswered_since.map_or(0, |since| now.saturating_sub(since));
         self.owe(now, waits);
         match mutant(Mutant::LetsAnyPacketPay) {
             true => self.answered(now, waits),
             false => self.unanswered_since = self.unanswered_since.filter(|_| waits),
         }
-        self.probe_at = self.probe_at.filter(|_| waits).map(|at| at.min(now + timeout_ns));
+        self.probe_at = self.probe_at.filter(|_| waits);
+        let rounds_grow = self.unanswered <= PROBE_PATHS_MAX.ilog2();
+        if rounds_grow || silence >= unanswered / SILENCE_PARTS {
+            self.probe_at = self.probe_at.map(|at| at.min(now + timeout_ns));
+        }
     }
 
     /// Notes an acknowledgement, of something new or not. The next one is due from now on, if something `waits` for it.
@@ -190,12 +197,12 @@ impl Liveness {
         (timeout_ns, idle_timeout_ns): (Nanos, Nanos),
     ) -> u32 {
         let owed_since = *self.owed_since.get_or_insert(now);
-        self.unanswered_since.get_or_insert(now);
+        let unanswered_since = *self.unanswered_since.get_or_insert(now);
         // One path may be dead, so the next rounds use more of them.
         self.probes_due = (1u16 << self.unanswered.min(PROBE_PATHS_MAX.ilog2())).min(paths);
-        // The next probe comes after a part of the silence so far. Where nobody listens, no peer is busy.
+        // The next probe comes after a part of the time without an acknowledgement. Where nobody listens, no peer is busy.
         let (first, silence) = match self.refused {
-            0 => (timeout_ns, now - owed_since),
+            0 => (timeout_ns, now - unanswered_since.min(owed_since)),
             _ => (idle_timeout_ns, 0),
         };
         let longest = longest_spacing_ns(cfg);
@@ -360,6 +367,26 @@ mod tests {
         assert_eq!(live.death(&cfg(), SECOND, false), None);
         assert_eq!(live.death(&cfg(), SECOND, true), Some(OpError::PeerUnreachable));
         assert_eq!(live.death(&cfg(), 10 * SECOND, false), Some(OpError::PeerUnreachable));
+    }
+
+    #[test]
+    fn a_peer_that_is_heard_all_the_time_is_asked_less_and_less_often() {
+        let mut live = Liveness::new(0);
+        live.sent(0, 10 * MILLISECOND);
+        let (mut rounds, mut now) = (0, 0);
+        while now < 10 * SECOND {
+            now += MILLISECOND;
+            live.heard(now, true, 10 * MILLISECOND);
+            if live.probe_at().is_some_and(|at| at <= now) {
+                round(&mut live, now, 6);
+                rounds += 1;
+            }
+        }
+        assert!((20..60).contains(&rounds), "{rounds}");
+        let silent_until = now + 5 * SECOND;
+        live.heard(silent_until, true, 10 * MILLISECOND);
+        let soon = silent_until + 10 * MILLISECOND;
+        assert!(live.probe_at().is_some_and(|at| at <= soon), "a silence has ended");
     }
 
     #[test]

@@ -270,7 +270,7 @@ impl Paths {
         path
     }
 
-    /// Everything is silent: uses all paths again, since another one may heal first.
+    /// Nothing is acknowledged: uses all paths again, since another one may heal first.
     pub(super) fn forgive(&mut self) {
         if self.bad == 0 && self.newest_ns.is_none() {
             return;

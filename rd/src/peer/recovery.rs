@@ -44,7 +44,8 @@ impl Peer {
     ) -> Result<(), DropReason> {
         self.acks.probed(now, h, self.pace(core))?;
         let round = Round { number: h.msg_id, unanswered: h.attempt };
-        self.answers.probed(now, round, self.paths, core.cfg.peer_timeout_ns);
+        let times = (self.tx.steering.rtt_ns(), core.cfg.peer_timeout_ns);
+        self.answers.probed(now, round, self.paths, times);
         self.heard(core, now);
         Ok(())
     }

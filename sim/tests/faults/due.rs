@@ -12,7 +12,7 @@ use erd_sim::work::Flow;
 
 /// A link that loses no more than this counts as one that works.
 const LOSSY_MAX: f64 = 0.3;
-/// Messages must arrive where this share of the path numbers works in each direction, be they the same or others. Where
+/// Messages must arrive where this share of the path numbers works in each direction, the same numbers or others. Where
 /// fewer do, they may also end with an error: hellos take turns over all paths, and a few dozen are sent before an engine
 /// gives up.
 const GOOD_SHARE: f64 = 0.5;

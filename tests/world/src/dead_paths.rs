@@ -111,5 +111,5 @@ pub fn heard_again() {
     w.net.filter = None;
     w.settle(PATIENCE_NS);
     assert_eq!(sends.map(|send| w.outcome(send)), [Some(Ok(())); 2]);
-    assert!(w.now < begin + PATIENCE_NS.min(10 * SECOND));
+    assert!(w.now < begin + 10 * SECOND);
 }

@@ -48,6 +48,9 @@ pub(super) struct Flow {
     /// Hellos and probes since the peer was heard last, and when that was, or when the session began.
     pub(super) asks: u32,
     pub(super) heard_at: Nanos,
+    /// Probes since the peer acknowledged last, and when that was, or when the session began.
+    pub(super) unanswered: u32,
+    pub(super) answered_at: Nanos,
     /// One beyond the greatest counter of the peer's that was taken in this session. A session that is quiet gives its
     /// window back: then it drops what lies below (§11.4), and hears nothing with it.
     counters_end: u64,
@@ -227,6 +230,15 @@ impl Flow {
         let is_surely_taken = self.is_surely_taken(read, rule);
         if is_surely_taken && matches!(rule, AckTaken | DataTaken | ProbeAnswered | WelcomeTaken) {
             (self.asks, self.heard_at) = (0, at);
+            let acknowledges = match &read.body {
+                Body::Ack(_) => rule == AckTaken,
+                Body::Data(data) => !riding(data).is_empty(),
+                // A session that the peer began.
+                _ => self.answered_at == 0,
+            };
+            if acknowledges {
+                (self.unanswered, self.answered_at) = (0, at);
+            }
         }
         if let (ProbeAnswered, Some((first, _))) = (rule, self.their_first) {
             self.probed_end = self.probed_end.max(count(read.header.psn, first).unwrap_or(0));

@@ -343,7 +343,7 @@ impl Node {
     fn begin(&mut self, at: Nanos, name: Name) {
         let flow = self.flows.entry(name).or_default();
         if self.process.peer(name).phase == Phase::Idle && flow.wants_session() {
-            flow.heard_at = at;
+            (flow.heard_at, flow.answered_at) = (at, at);
             self.process.want(name);
         }
     }
@@ -405,8 +405,10 @@ impl Node {
             self.due_ends.remove(due);
             return self.judge_outcomes(name).map(|()| None);
         }
-        let Flow { asks, heard_at, .. } = *self.flow(name);
+        let Flow { asks, heard_at, unanswered, answered_at, .. } = *self.flow(name);
         let silence_ns = at - heard_at;
+        // A peer that is heard must also acknowledge (§7.3).
+        let is_unanswered = unanswered >= ASKS_MIN && at - answered_at >= 2 * self.timeout_ns;
         let phase = self.process.peer(name).phase;
         let (why, rule) = match (reason, phase) {
             (EndReason::Failed(OpError::Canceled), Phase::Leaving) => {
@@ -418,7 +420,7 @@ impl Node {
             (EndReason::Failed(error), Phase::Opening | Phase::Open) if is_silence(error) => {
                 let is_told = error == OpError::PeerUnreachable && phase == Phase::Open;
                 let least_ns = if is_told { self.timeout_ns / 10 } else { self.timeout_ns };
-                if asks < ASKS_MIN || silence_ns < least_ns {
+                if (asks < ASKS_MIN || silence_ns < least_ns) && !is_unanswered {
                     let after = format!("{asks} questions and {silence_ns} ns");
                     return Err(format!("{error:?} of {name} after {after}"));
                 }

@@ -221,6 +221,7 @@ impl Validator {
                     flow.judge_state(peer, ack, None)?;
                 }
                 flow.asks += 1;
+                flow.unanswered += 1;
                 if is_goodbye { Rule::GoodbyeSaid } else { Rule::ProbeSent }
             }
             _ => Rule::SizeTried,
