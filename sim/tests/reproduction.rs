@@ -1,7 +1,7 @@
 //! The papers' claims as files: all can be run, and the page shows what the results say.
 
 use erd_sim::reproduce::claims::{Book, Scale};
-use erd_sim::reproduce::runs::prepare;
+use erd_sim::reproduce::runs::{Runs, prepare};
 use erd_sim::reproduce::{page, read_outcomes};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -50,4 +50,28 @@ fn the_page_shows_the_results_of_these_claims() {
     let text = fs::read_to_string(root().join("docs/reproduction.md")).expect("the page");
     let again = page::rewritten(&text, &book, &outcomes).expect("it has markers");
     assert!(text == again, "run `cargo xtask reproduce --page-only`");
+}
+
+/// A run that a file has kept is not run again, and gives the same.
+#[test]
+fn a_command_that_was_interrupted_goes_on() {
+    let book = book();
+    let claim = book.claims().find(|claim| claim.is_run()).expect("a claim");
+    let mut texts = Vec::new();
+    book.each_run(claim, Scale::Short, |_, text| texts.push(text.to_owned())).expect("scenarios");
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("kept-runs.jsonl");
+    let _ = fs::remove_file(&file);
+    texts.sort();
+    texts.dedup();
+    let run = |texts: &[String]| {
+        let (mut runs, mut count) = (Runs::kept_in(&file).expect("a file of kept runs"), 0);
+        runs.add(texts, 1, |_, _| count += 1).expect("it can be kept");
+        (runs.get(&texts[0]).clone().expect("it ends"), count)
+    };
+    let first = run(&texts[..1]);
+    assert_eq!((first.1, run(&texts[..1])), (1, (first.0.clone(), 0)));
+    assert_eq!(run(&texts), (first.0, texts.len() - 1));
+    fs::write(&file, "{}\n").expect("it can be written");
+    let error = Runs::kept_in(&file).err().expect("no kept run").to_string();
+    assert!(error.contains("kept-runs.jsonl:1: expected a kept run"), "{error}");
 }

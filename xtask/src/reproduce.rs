@@ -4,6 +4,7 @@ use crate::ReproduceArgs;
 use anyhow::{Context, Result};
 use erd_e2e::layout::Layout;
 use erd_e2e::report::{Done, Report};
+use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
@@ -30,6 +31,10 @@ pub fn run(layout: &Layout, args: &ReproduceArgs) -> Result<bool> {
     }
     if args.page_only {
         command.arg("--page-only");
+    } else {
+        // An hour of runs is not lost when the command is interrupted.
+        fs::create_dir_all(&layout.target)?;
+        command.arg("--keep").arg(layout.target.join("reproduced.jsonl"));
     }
     Ok(command.status().context("starting cargo")?.success())
 }

@@ -22,6 +22,9 @@ pub struct ReproduceArgs {
     /// Runs at a time; as many as there are processors unless given.
     #[arg(long)]
     jobs: Option<NonZero<usize>>,
+    /// File that keeps each run as soon as it has ended: a command that is interrupted goes on from there.
+    #[arg(long)]
+    keep: Option<PathBuf>,
     /// Run nothing: write the page again from earlier results.
     #[arg(long)]
     page_only: bool,
@@ -58,7 +61,8 @@ impl ReproduceArgs {
             }
             return Ok(());
         }
-        let (mut runs, jobs) = (Runs::default(), self.jobs());
+        let mut runs = self.keep.as_deref().map_or_else(|| Ok(Runs::default()), Runs::kept_in)?;
+        let jobs = self.jobs();
         let mut problems = Vec::new();
         for (at, claim) in claims.iter().enumerate() {
             let outcome = book.reproduce(claim, self.size, (&mut runs, jobs), |done, all| {

@@ -51,7 +51,7 @@ impl Book {
     ) -> anyhow::Result<ClaimOutcome> {
         let plans = self.plans(claim, size)?;
         let texts: Vec<String> = texts(&plans).cloned().collect();
-        runs.add(&texts, jobs, note);
+        runs.add(&texts, jobs, note)?;
         let empty = |column| ColumnOutcome {
             column,
             values: Vec::new(),
@@ -128,11 +128,16 @@ fn texts<'a>(plans: &'a [Plan<'a>]) -> impl Iterator<Item = &'a String> {
     plans.iter().flat_map(|plan| &plan.arms).flat_map(|(_, texts)| texts)
 }
 
-/// FNV-1a of all texts.
+/// Hash of all texts.
 fn fingerprint(texts: &[String]) -> String {
-    let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
-    let bytes = texts.iter().flat_map(|text| text.bytes().chain([0]));
-    format!("{:016x}", bytes.fold(0xcbf2_9ce4_8422_2325, step))
+    let bytes: Vec<u8> = texts.iter().flat_map(|text| text.bytes().chain([0])).collect();
+    format!("{:016x}", fnv(&bytes))
+}
+
+/// FNV-1a.
+fn fnv(bytes: &[u8]) -> u64 {
+    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)
 }
 
 /// What came of earlier runs; nothing if there is no file.

@@ -1,12 +1,18 @@
-//! Runs scenarios on several threads, each once.
+//! Runs scenarios on several threads, each once. A file can keep what has been run, so that a command that was interrupted
+//! after hours goes on where it was.
 
+use super::fnv;
 use super::watcher::{WatchedPairs, Watcher};
 use crate::compare::bound_of;
 use crate::experiment::Experiment;
 use crate::read::scenario::{Prepared, ScenarioFile};
 use crate::summary::Summary;
+use anyhow::Context;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::env;
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
@@ -58,11 +64,59 @@ pub struct ClaimRun {
 #[derive(Default)]
 pub struct Runs {
     done: BTreeMap<String, Result<ClaimRun, String>>,
+    /// Each further result goes to its end.
+    kept: Option<File>,
+    /// Hash of this program: another one may give other results.
+    program: u64,
+}
+
+/// A line of the file that keeps results.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Kept {
+    program: u64,
+    text: String,
+    run: Result<ClaimRun, String>,
 }
 
 impl Runs {
+    /// Goes on with what this same program left in a file, and keeps there what it runs.
+    ///
+    /// # Errors
+    /// The file cannot be read or written, or is something else.
+    pub fn kept_in(file: &Path) -> anyhow::Result<Runs> {
+        let name = || file.display().to_string();
+        let program = fnv(&fs::read(env::current_exe()?)?);
+        let (mut done, mut ours) = (BTreeMap::new(), String::new());
+        let text = if file.exists() {
+            fs::read_to_string(file).with_context(name)?
+        } else {
+            String::new()
+        };
+        for (at, line) in text.lines().enumerate() {
+            let kept: Kept = serde_json::from_str(line)
+                .with_context(|| format!("{}:{}: expected a kept run", name(), at + 1))?;
+            if kept.program == program {
+                done.insert(kept.text, kept.run);
+                ours.extend([line, "\n"]);
+            }
+        }
+        // Those of another program are of no use any more.
+        fs::write(file, ours).with_context(name)?;
+        let kept = OpenOptions::new().append(true).open(file).with_context(name)?;
+        Ok(Runs { done, kept: Some(kept), program })
+    }
+
     /// Runs those that have not been run yet, on so many threads. `note` hears of each.
-    pub fn add(&mut self, texts: &[String], jobs: usize, mut note: impl FnMut(usize, usize)) {
+    ///
+    /// # Errors
+    /// A result cannot be kept.
+    pub fn add(
+        &mut self,
+        texts: &[String],
+        jobs: usize,
+        mut note: impl FnMut(usize, usize),
+    ) -> anyhow::Result<()> {
         let mut open: Vec<&String> =
             texts.iter().filter(|text| !self.done.contains_key(*text)).collect();
         open.sort();
@@ -75,16 +129,24 @@ impl Runs {
                 scope.spawn(move || {
                     while let Some(text) = open.get(next.fetch_add(1, Ordering::Relaxed)) {
                         let run = run(text).map_err(|error| format!("{error:#}"));
-                        told.send(((*text).clone(), run)).expect("the receiver waits for all");
+                        // Nobody listens any more once a result could not be kept.
+                        if told.send(((*text).clone(), run)).is_err() {
+                            return;
+                        }
                     }
                 });
             }
             drop(told);
             for (at, (text, run)) in heard.iter().enumerate() {
+                if let Some(file) = &mut self.kept {
+                    let kept = Kept { program: self.program, text: text.clone(), run: run.clone() };
+                    writeln!(file, "{}", serde_json::to_string(&kept)?)?;
+                }
                 self.done.insert(text, run);
                 note(at + 1, open.len());
             }
-        });
+            Ok(())
+        })
     }
 
     /// One of them.
