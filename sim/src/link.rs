@@ -49,6 +49,9 @@ pub struct LinkConfig {
     /// A full queue cuts payloads off instead of dropping packets. What is left goes first, and so
     /// do short packets then.
     pub trimming: bool,
+    /// A full queue that trims gives half of the arriving packets the place of the last one that waits, and cuts that one, as
+    /// uet-htsim's queues do. Otherwise it cuts the arriving one.
+    pub trims_last: bool,
     /// Packets without payload go first: acknowledgements and the like.
     pub control_first: bool,
     /// Noise, if any.
@@ -67,6 +70,7 @@ impl LinkConfig {
             buffer_bytes: u64::MAX,
             red: None,
             trimming: false,
+            trims_last: false,
             control_first: false,
             jitter: None,
             depth_unit_bytes: None,

@@ -29,7 +29,6 @@ pub struct Queue {
     buffer_bytes: u64,
     red: Option<crate::link::Red>,
     trimming: bool,
-    /// A full queue that trims cuts the arriving packet or the last one that waits, by chance.
     trims_last: bool,
     control_first: bool,
     health: Health,
@@ -52,7 +51,7 @@ impl Queue {
             buffer_bytes: config.buffer_bytes,
             red: config.red,
             trimming: config.trimming,
-            trims_last: false,
+            trims_last: config.trims_last,
             control_first: config.control_first,
             health: Health::Up,
             waiting: VecDeque::new(),
@@ -62,12 +61,6 @@ impl Queue {
             counters: LinkCounters::default(),
             depth: config.depth_unit_bytes.map(|unit| Box::new(DepthMeter::new(unit))),
         }
-    }
-
-    /// From now on it trims as uet-htsim's queues do: half of the packets that find it full take the place of the last one,
-    /// which is trimmed.
-    pub fn trim_last(&mut self) {
-        self.trims_last = true;
     }
 
     /// Nothing waits.
@@ -333,8 +326,7 @@ mod tests {
     /// Each packet that comes to a full queue of ten is trimmed or takes the last place.
     #[test]
     fn a_queue_that_trims_by_chance_trims_the_last_packet_or_the_new_one() {
-        let mut queue = queue(|config| config.trimming = true);
-        queue.trim_last();
+        let mut queue = queue(|config| (config.trimming, config.trims_last) = (true, true));
         (0..100).for_each(|path| assert_eq!(queue.push(0, data(path)), Offer::Queued));
         assert_eq!(queue.waiting_bytes, queue.buffer_bytes);
         let left = drain(&mut queue);
@@ -350,8 +342,7 @@ mod tests {
     /// A queue keeps within its bound when a longer packet comes.
     #[test]
     fn a_short_last_packet_keeps_its_place() {
-        let mut queue = queue(|config| config.trimming = true);
-        queue.trim_last();
+        let mut queue = queue(|config| (config.trimming, config.trims_last) = (true, true));
         (0..9).for_each(|path| assert_eq!(queue.push(0, data(path)), Offer::Queued));
         queue.push(0, Hop { wire_bytes: DATA_BYTES - 1, payload_bytes: 4095, ..data(9) });
         (10..50).for_each(|path| assert_eq!(queue.push(0, data(path)), Offer::Queued));

@@ -316,7 +316,8 @@ impl Blueprint {
 
     /// Sets what packets cost on its links: as over Ethernet, unless told.
     #[must_use]
-    pub fn with_wire(self, wire: Wire) -> Blueprint {
+    pub fn with_wire(mut self, wire: Wire) -> Blueprint {
+        self.change_links(|link| link.trims_last = wire == Wire::Htsim);
         Blueprint { wire, ..self }
     }
 

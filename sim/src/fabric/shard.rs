@@ -167,9 +167,6 @@ impl Shard {
             plan: Arc::clone(plan),
             layout: Arc::clone(layout),
         };
-        if plan.wire() == Wire::Htsim {
-            shard.waiting.iter_mut().for_each(|waiting| waiting.queue.trim_last());
-        }
         for node in nodes.iter().filter(|node| node.0 < plan.hosts()) {
             if plan.receivers().is_some() {
                 let seed = mixed(seed ^ RECEIVERS ^ u64::from(node.0));

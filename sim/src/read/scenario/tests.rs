@@ -134,6 +134,7 @@ fn htsims_wire_brings_its_packets_and_queues() {
         trimming: true,
         control_first: true,
         ..LinkConfig::delay(1_000_000)
+        trims_last: true,
     };
     assert!(plan.links().iter().all(|link| link.config == expected));
     assert_eq!((link.payload_bytes, link.overhead_bytes, engines.trimming), (4086, 64, true));
