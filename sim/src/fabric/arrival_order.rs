@@ -1,29 +1,37 @@
 //! The order in which the data packets of each sender arrive.
 //!
-//! A sender numbers the packets that leave for each host, repeats included. A packet is reordered if one with a higher number
-//! has arrived before it (RFC 4737, section 3.3).
+//! Packets have numbers in the order in which they leave for each host, repeats included. There is one numbering, whoever
+//! looks at the order: the cost of reordering (below) and [`crate::series::watch`]. A packet is reordered if one with a
+//! higher number has arrived before it (RFC 4737, section 3.3).
 
 use crate::ids::HostId;
 use crate::mutants::{Mutant, mutant};
 use std::collections::HashMap;
 
-/// One host's, with an entry for each host that it sends to or hears from.
+/// Numbers the data packets of one part's hosts. It has an entry for each pair of hosts whose order anybody looks at.
+#[derive(Debug, Default)]
+pub(super) struct Departures {
+    /// Number of the last packet that left, from 1.
+    last: HashMap<(HostId, HostId), u32>,
+}
+
+impl Departures {
+    /// The number of a data packet that leaves.
+    pub(super) fn number(&mut self, from: HostId, to: HostId) -> u32 {
+        let last = self.last.entry((from, to)).or_default();
+        *last += 1;
+        *last
+    }
+}
+
+/// What one host has got. It has an entry for each host that it hears from.
 #[derive(Debug, Default)]
 pub(super) struct ArrivalOrder {
-    /// Number of the last packet that left for a host, from 1.
-    left: HashMap<HostId, u32>,
     /// Highest number that has arrived from a host.
     highest: HashMap<HostId, u32>,
 }
 
 impl ArrivalOrder {
-    /// A data packet leaves. Returns its number.
-    pub(super) fn leaves(&mut self, to: HostId) -> u32 {
-        let last = self.left.entry(to).or_default();
-        *last += 1;
-        *last
-    }
-
     /// A data packet arrives. Returns whether a later one has overtaken it.
     pub(super) fn arrives(&mut self, from: HostId, number: u32) -> bool {
         let sender = if mutant(Mutant::MixesUpSenders) { HostId(0) } else { from };
@@ -40,9 +48,11 @@ mod tests {
 
     #[test]
     fn each_pair_of_hosts_has_numbers_and_an_order_of_its_own() {
-        let (a, b) = (HostId(1), HostId(2));
+        let (me, a, b) = (HostId(0), HostId(1), HostId(2));
+        let mut departures = Departures::default();
+        let pairs = [(me, a), (me, a), (me, b), (b, a), (me, a)];
+        assert_eq!(pairs.map(|(from, to)| departures.number(from, to)), [1, 2, 1, 1, 3]);
         let mut order = ArrivalOrder::default();
-        assert_eq!([a, a, b, a].map(|to| order.leaves(to)), [1, 2, 1, 3]);
         let arrivals = [(a, 3), (b, 1), (a, 1), (a, 4), (a, 2), (b, 2)];
         let overtaken = arrivals.map(|(from, number)| order.arrives(from, number));
         assert_eq!(overtaken, [false, false, true, false, true, false]);

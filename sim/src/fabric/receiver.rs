@@ -107,7 +107,7 @@ pub(super) struct Receiver {
     /// When the host is done with all of them.
     free_at: Picos,
     /// The order of data packets, kept if it costs anything.
-    pub(super) order: ArrivalOrder,
+    order: ArrivalOrder,
     /// Packets so far.
     pub(super) taken: u64,
     pub(super) drops: u64,

@@ -1,5 +1,6 @@
 //! A part of a network: some hosts and switches with the links that begin there, and the loop that runs them.
 
+use super::arrival_order::Departures;
 use super::blueprint::{Blueprint, LinkPlan, NodeId, mixed};
 use super::flowlet::Flowlets;
 use super::layout::Layout;
@@ -114,6 +115,8 @@ pub(super) struct Shard {
     batch: u32,
     /// Triggers, and how often each was activated.
     triggers: Vec<(Trigger, u32)>,
+    /// Numbers of data packets, where anybody looks at their order.
+    departures: Departures,
     /// Counts packets of some pairs of hosts, if anybody asks.
     pub(super) watch: Option<Box<Watch>>,
     /// Packets for each other part.
@@ -162,6 +165,7 @@ impl Shard {
             pending: false,
             batch: 0,
             triggers: Vec::new(),
+            departures: Departures::default(),
             watch: None,
             outbox: (0..layout.shards()).map(|_| Vec::new()).collect(),
             plan: Arc::clone(plan),
@@ -476,9 +480,8 @@ impl Shard {
         let (uplink, at) = (self.layout.port(node, 0), self.layout.host(node));
         loop {
             let room = self.room(uplink);
-            let Shard { plan, pool, leaving, hosts, watch, receivers, .. } = self;
+            let Shard { plan, pool, leaving, hosts, watch, departures, .. } = self;
             let orders = plan.receivers().is_some_and(|all| all.reorder_ps > 0);
-            let mut receiver = receivers.get_mut(at).filter(|_| orders);
             let host = &mut hosts[at];
             host.step(self.now, room);
             for packet in host.leaving() {
@@ -487,11 +490,13 @@ impl Shard {
                 leaving.push(Hop::of(taken, packet, plan.wire()));
                 let kept = pool.get_mut(taken);
                 kept.exchange(packet);
-                if let Some(watch) = watch.as_mut().filter(|_| kept.payload_bytes > 0) {
-                    kept.number = watch.leaves(kept.from, kept.to, kept.path);
-                }
-                if let Some(receiver) = receiver.as_mut().filter(|_| kept.payload_bytes > 0) {
-                    kept.number = receiver.order.leaves(kept.to);
+                if kept.payload_bytes > 0 {
+                    let (from, to) = (kept.from, kept.to);
+                    let counts =
+                        watch.as_mut().is_some_and(|watch| watch.leaves(from, to, kept.path));
+                    if counts || orders {
+                        kept.number = departures.number(from, to);
+                    }
                 }
             }
             self.fire(at);
