@@ -3,7 +3,6 @@
 
 use crate::experiment::Experiment;
 use crate::fabric::least::LeastTimes;
-use crate::patterns::HostLink;
 use crate::patterns::bound::Bound;
 use crate::read::ReadError;
 use crate::read::scenario::{Prepared, ScenarioFile};
@@ -172,11 +171,9 @@ impl Origin<'_> {
 /// The least times of a scenario's work over its network, with the packets of what its hosts speak.
 #[must_use]
 pub fn bound_of(prepared: &Prepared) -> Bound {
-    let Prepared { plan, work, link, cuts, engines, .. } = prepared;
+    let Prepared { plan, work, cuts, .. } = prepared;
     let times = LeastTimes::new(plan);
-    let (payload_bytes, overhead_bytes) = engines.protocol.packet_bytes(plan.wire());
-    let link = HostLink { payload_bytes, overhead_bytes, ..*link };
-    Bound::within(work, &link, cuts, |from, to, bytes| times.ps(from, to, bytes))
+    Bound::within(work, &prepared.link(), cuts, |from, to, bytes| times.ps(from, to, bytes))
 }
 
 /// Groups of so many outcomes each.

@@ -37,7 +37,8 @@ fn prepare(work: &str) -> Prepared {
 }
 
 fn run(prepared: Prepared, threads: usize) -> (Results, Summary) {
-    let Prepared { plan, work, link, mut engines, failures, seed, limit_ps, .. } = prepared;
+    let link = prepared.link();
+    let Prepared { plan, work, mut engines, failures, seed, limit_ps, .. } = prepared;
     engines.begin = Begin::Warm;
     let times = LeastTimes::new(&plan);
     let bound = Bound::of(&work, &link, |from, to, bytes| times.ps(from, to, bytes));

@@ -188,8 +188,8 @@ pub struct Prepared {
     pub plan: Arc<Blueprint>,
     /// What the hosts do.
     pub work: Work,
-    /// The fastest of the hosts' links, which the bound takes for those of all.
-    pub link: HostLink,
+    /// Rate of the fastest of the hosts' links.
+    pub fastest_bytes_per_s: u64,
     /// Where a tree narrows, for the bound.
     pub cuts: Vec<Cut>,
     /// How they do it.
@@ -200,6 +200,15 @@ pub struct Prepared {
     pub seed: u64,
     /// Most simulated time.
     pub limit_ps: Picos,
+}
+
+impl Prepared {
+    /// The fastest of the hosts' links with the packets of what its hosts speak. The bound takes it for the links of all.
+    #[must_use]
+    pub fn link(&self) -> HostLink {
+        let (payload_bytes, overhead_bytes) = self.engines.protocol.packet_bytes(self.plan.wire());
+        HostLink { bytes_per_s: self.fastest_bytes_per_s, payload_bytes, overhead_bytes }
+    }
 }
 
 fn one() -> u64 {
@@ -265,13 +274,13 @@ impl ScenarioFile {
         let trims = network.plan.links().iter().any(|link| link.config.trimming);
         let engines = self.engines(trims)?;
         let first_bytes_per_s = network.site().link.bytes_per_s;
-        let link = network.fastest_link();
+        let fastest_bytes_per_s = network.fastest_bytes_per_s();
         let cuts = network.clos.as_ref().map_or_else(Vec::new, Clos::cuts);
         let plan = self.furnished(network.plan, network.bdp_bytes, first_bytes_per_s)?;
         Ok(Prepared {
             plan: Arc::new(plan),
             work,
-            link,
+            fastest_bytes_per_s,
             cuts,
             engines,
             failures,

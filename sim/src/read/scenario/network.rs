@@ -131,13 +131,13 @@ impl Network {
         }
     }
 
-    /// The fastest link to or from a host.
-    pub(super) fn fastest_link(&self) -> HostLink {
+    /// Rate of the fastest link to or from a host.
+    pub(super) fn fastest_bytes_per_s(&self) -> u64 {
         let is_host = |node: NodeId| node.0 < self.plan.hosts();
         let of_hosts =
             self.plan.links().iter().filter(|link| is_host(link.from) || is_host(link.to));
         let rates = of_hosts.filter_map(|link| link.config.bytes_per_s);
-        HostLink { bytes_per_s: rates.max().unwrap_or(0), ..self.site().link }
+        rates.max().unwrap_or(0)
     }
 
     /// The links from one node to another.

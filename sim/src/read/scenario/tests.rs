@@ -125,16 +125,18 @@ fn htsims_wire_brings_its_packets_and_queues() {
         [engines]
         scheme = "nscc:htsim"
     "#;
-    let Prepared { plan, link, engines, .. } = prepare(text).expect("valid");
+    let prepared = prepare(text).expect("valid");
+    let link = prepared.link();
+    let Prepared { plan, engines, .. } = prepared;
     assert_eq!((longest_rtt_ns(&plan), plan.wire()), (14_022, Wire::Htsim));
     let expected = LinkConfig {
         bytes_per_s: Some(12_500_000_000),
         buffer_bytes: 178_450 - 4_150,
         red: Some(Red::linear(37_350 - 4_150, 145_250 - 4_150)),
         trimming: true,
+        trims_last: true,
         control_first: true,
         ..LinkConfig::delay(1_000_000)
-        trims_last: true,
     };
     assert!(plan.links().iter().all(|link| link.config == expected));
     assert_eq!((link.payload_bytes, link.overhead_bytes, engines.trimming), (4086, 64, true));

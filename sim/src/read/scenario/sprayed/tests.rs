@@ -34,7 +34,7 @@ const DRAGONFLY: &str = "[topology.dragonfly]\ngroups = 3\nswitches = 2\nhosts =
 #[test]
 fn rails_and_dragonflies_are_read() {
     let rail = prepare(RAIL, r#"["g5", "r1"]"#).expect("a scenario");
-    assert_eq!((rail.plan.hosts(), rail.link.bytes_per_s), (8, 25_000_000_000));
+    assert_eq!((rail.plan.hosts(), rail.link().bytes_per_s), (8, 25_000_000_000));
     // Host 5 has the switch 8 + 5, and the second rail is the last node.
     for failure in &rail.failures {
         let link = &rail.plan.links()[failure.link.0 as usize];
