@@ -142,7 +142,7 @@ impl FlowResult {
 
 /// Looks at a run while it goes on. It may stop the network at any time, which changes no result.
 pub trait Observer {
-    /// The network is at rest. Its work begins at `begin`.
+    /// The network stands just before its work, which begins at `begin`: what its hosts exchange beforehand is over.
     fn begin(&mut self, fabric: &mut Fabric, flows: &[Flow], begin: Picos);
 
     /// Runs the network up to `end`.
@@ -249,7 +249,7 @@ impl Experiment {
         Ok((results(&fabric, flows, begin_ps), fabric))
     }
 
-    /// The network, and when its work begins.
+    /// The network just before its work, and when that begins.
     fn build(self) -> (Fabric, Picos) {
         let Experiment { plan, mut work, engines, seed, threads } = self;
         let has_learned = engines.begin == Begin::Learned && (engines.scheme)().learns();
@@ -285,9 +285,11 @@ impl Experiment {
             }
         });
         fabric.set_triggers(triggers);
-        if begin_ps > 0 && !has_learned {
+        if begin_ps > 0 {
             fabric.run_until(begin_ps - 1);
-            fabric.begin();
+            if !has_learned {
+                fabric.begin();
+            }
         }
         (fabric, begin_ps)
     }

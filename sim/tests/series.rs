@@ -1,6 +1,6 @@
 //! Samples of runs: they change nothing, and they add up to what the run has done.
 
-use erd_sim::experiment::{Experiment, Results};
+use erd_sim::experiment::{Begin, Engines, Experiment, Results};
 use erd_sim::read::scenario::{Prepared, ScenarioFile};
 use erd_sim::series::sampler::Sampler;
 use erd_sim::series::{FLOWS_MAX, SAMPLES_MAX, Series};
@@ -29,13 +29,14 @@ at_us = 20
 health = "dead"
 "#;
 
+fn prepared(text: &str) -> Prepared {
+    let file = ScenarioFile::read("series.toml", text).expect("a scenario");
+    file.prepare(Path::new("")).expect("a network and work")
+}
+
 fn experiment(threads: usize) -> (Experiment, Prepared) {
-    let prepared = || {
-        let file = ScenarioFile::read("series.toml", SCENARIO).expect("a scenario");
-        file.prepare(Path::new("")).expect("a network and work")
-    };
-    let Prepared { plan, work, engines, seed, .. } = prepared();
-    (Experiment { plan, work, engines, seed, threads }, prepared())
+    let Prepared { plan, work, engines, seed, .. } = prepared(SCENARIO);
+    (Experiment { plan, work, engines, seed, threads }, prepared(SCENARIO))
 }
 
 fn sampled(threads: usize) -> (Results, Series) {
@@ -83,4 +84,35 @@ fn samples_add_up_to_the_run() {
         assert!(0 < arrived && arrived <= sent, "{pair:?}");
     }
     assert!(series.pairs.iter().any(|pair| pair.behind_max > 0), "it sprays over unequal paths");
+}
+
+/// Packets that a controller learns from leave before the work, and no sample has them.
+#[test]
+fn what_is_sent_before_the_work_has_no_place_in_the_series() {
+    // Queues that lose nothing: nothing is sent again.
+    let text = SCENARIO.replace("queue = { bdp = 1 }", "queue = { bdp = 100 }");
+    let Prepared { plan, work, mut engines, seed, limit_ps, .. } = prepared(&text);
+    engines.choose("udmp:paper").expect("a scheme");
+    let engines = Engines { begin: Begin::Learned, ..engines };
+    let bytes: Vec<((u32, u32), u64)> =
+        work.flows().iter().map(|flow| ((flow.from.0, flow.to.0), flow.bytes)).collect();
+    let experiment = Experiment { plan, work, engines, seed, threads: 1 };
+    let mut sampler = Sampler::default();
+    let (results, mut fabric) =
+        experiment.run_observed(limit_ps, &[], &mut sampler).expect("done in time");
+    assert!(results.begin > 0, "flows have learned");
+    let series = sampler.finish(&mut fabric);
+    assert_eq!(series.whole_ps, fabric.now() - results.begin);
+    let repeats = results.repeats;
+    assert_eq!((repeats.nack, repeats.probe, repeats.order, repeats.timeout), (0, 0, 0, 0));
+    for pair in &series.pairs {
+        let messages = bytes.iter().filter(|(ends, _)| *ends == (pair.from, pair.to));
+        let packets: u64 = messages.map(|(_, bytes)| bytes.div_ceil(4096)).sum();
+        let sent: u64 = pair.path_packets.iter().sum();
+        // Packets are not all full.
+        assert!((packets..packets * 11 / 10).contains(&sent), "{pair:?}");
+        assert_eq!(pair.behind.iter().sum::<u64>(), sent, "{pair:?}");
+    }
+    let sent: u64 = series.rows.iter().flat_map(|row| &row.sent_bytes).sum();
+    assert!(sent < results.links.sent_bytes / 2, "the lessons are longer than the work");
 }

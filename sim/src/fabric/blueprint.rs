@@ -314,7 +314,7 @@ impl Blueprint {
         self.switches.first().is_some_and(SwitchPlan::is_told)
     }
 
-    /// Sets what packets cost on its links: as over Ethernet, unless told.
+    /// Sets what packets cost on its links, and which packet a full queue trims: as over Ethernet, unless told.
     #[must_use]
     pub fn with_wire(mut self, wire: Wire) -> Blueprint {
         self.change_links(|link| link.trims_last = wire == Wire::Htsim);
@@ -401,6 +401,24 @@ impl Blueprint {
         node.0.checked_sub(self.hosts).map(|switch| &self.switches[switch as usize])
     }
 
+    /// The links of one of the ways that a sender can choose from.
+    ///
+    /// # Panics
+    /// There are fewer, or it goes round for ever.
+    #[must_use]
+    pub fn chosen_way(&self, from: HostId, to: HostId, choice: u32) -> Vec<LinkId> {
+        assert!(choice < self.choices(from, to), "one of the ways is chosen");
+        self.told_way(&Hop::probe(from, to, 0), choice)
+    }
+
+    /// The same, without a look at how many there are. Where switches choose, they do.
+    fn told_way(&self, hop: &Hop, choice: u32) -> Vec<LinkId> {
+        self.way_by(hop, |switch, hop| match switch.is_told() {
+            true => switch.route_by(hop, |_| choice),
+            false => switch.route(hop),
+        })
+    }
+
     /// How many ways a sender can choose from by the path number; 1 where switches choose. The straight ways come first.
     #[must_use]
     pub fn choices(&self, from: HostId, to: HostId) -> u32 {
@@ -413,12 +431,7 @@ impl Blueprint {
     /// senders choose, by any of those of the same length where switches do.
     #[must_use]
     pub fn lone_ps(&self, from: HostId, to: HostId, wire_bytes: u32) -> Picos {
-        let hop = Hop::probe(from, to, wire_bytes);
-        let straight = |switch: &SwitchPlan, hop: &Hop| match switch.is_told() {
-            true => switch.route_by(hop, |_| 0),
-            false => switch.route(hop),
-        };
-        let way = self.way_by(&hop, straight);
+        let way = self.told_way(&Hop::probe(from, to, wire_bytes), 0);
         let links = way.into_iter().map(|link| &self.links[link.0 as usize].config);
         links.map(|link| link.sending_ps(wire_bytes) + link.propagation_ps).sum()
     }

@@ -73,10 +73,17 @@ impl Observer for Sampler {
     fn begin(&mut self, fabric: &mut Fabric, flows: &[Flow], begin: Picos) {
         let (rows, links): (_, Vec<Vec<LinkId>>) =
             rows(fabric.plan()).into_iter().map(|row: Row| row).unzip();
-        links.iter().flatten().for_each(|link| fabric.queue_mut(*link).watch_depth());
+        for link in links.iter().flatten() {
+            let queue = fabric.queue_mut(*link);
+            queue.watch_depth();
+            // The depth before the work has no place in the series.
+            queue.take_depth(begin);
+        }
         let sampled = spread(flows.len(), FLOWS_MAX).map(|at| flows[at]);
         let empty = |flow| FlowSeries { flow, arrived_bytes: vec![], window_bytes: vec![] };
-        self.sent_bytes = vec![0; links.len()];
+        let sent_bytes =
+            |row: &Vec<LinkId>| row.iter().map(|link| fabric.counters(*link).sent_bytes).sum();
+        self.sent_bytes = links.iter().map(sent_bytes).collect();
         self.series = Series {
             interval_ps: INTERVAL_PS,
             rows,
@@ -94,28 +101,11 @@ impl Observer for Sampler {
     }
 
     fn run_until(&mut self, fabric: &mut Fabric, end: Picos) {
-        // What happens before the work begins has no place in the series.
-        if fabric.now() < self.begin && end >= self.begin {
-            fabric.run_until(self.begin - 1);
-            self.restart(fabric);
-        }
         while self.sampled_at + self.series.interval_ps <= end {
             fabric.run_until(self.sampled_at + self.series.interval_ps);
             self.sample(fabric);
         }
         fabric.run_until(end);
-    }
-}
-
-impl Sampler {
-    /// Leaves out what has been sent so far.
-    fn restart(&mut self, fabric: &mut Fabric) {
-        for (links, sent) in self.links.iter().zip(&mut self.sent_bytes) {
-            *sent = links.iter().map(|link| fabric.counters(*link).sent_bytes).sum();
-            for link in links {
-                fabric.queue_mut(*link).take_depth(self.begin);
-            }
-        }
     }
 }
 

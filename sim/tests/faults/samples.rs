@@ -27,11 +27,6 @@ impl Observer for Samples {
     }
 
     fn run_until(&mut self, fabric: &mut Fabric, end: Picos) {
-        // What is sent before the work begins does not count.
-        if fabric.now() < self.begin && end >= self.begin {
-            self.sampler.run_until(fabric, self.begin - 1);
-            self.sent_bytes_before = sent_bytes(fabric);
-        }
         self.sampler.run_until(fabric, end);
     }
 }
