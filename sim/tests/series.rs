@@ -114,5 +114,5 @@ fn what_is_sent_before_the_work_has_no_place_in_the_series() {
         assert_eq!(pair.behind.iter().sum::<u64>(), sent, "{pair:?}");
     }
     let sent: u64 = series.rows.iter().flat_map(|row| &row.sent_bytes).sum();
-    assert!(sent < results.links.sent_bytes / 2, "the lessons are longer than the work");
+    assert!(sent < results.links.sent_bytes, "links carried the lessons, too");
 }
