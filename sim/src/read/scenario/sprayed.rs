@@ -77,12 +77,14 @@ fn config(
     config.map_err(|what| source.error(at, format_args!("{kind} links: {what}")))
 }
 
-/// A network of a size that a scenario may have.
+/// A network of a size that a scenario may have. An error lies at the key that it names, or at the first.
 fn sized(
     source: &Source,
-    at: &Spanned<u32>,
+    keys: &[(&str, &Spanned<u32>)],
     built: Result<Blueprint, ShapeError>,
 ) -> Result<Blueprint, ReadError> {
+    let wrong = built.as_ref().err().map(ShapeError::key);
+    let (_, at) = keys.iter().find(|(key, _)| Some(*key) == wrong).unwrap_or(&keys[0]);
     let plan =
         built.map_err(|what| source.error(at, format_args!("expected a network: {what}")))?;
     if !(2..=HOSTS_MAX).contains(&plan.hosts()) {
@@ -111,14 +113,13 @@ impl DragonflyFile {
             local: config("local", &self.local)?,
             global: config("global", &self.global)?,
         };
-        let built = dragonfly.build();
-        let at = match built.as_ref().err().map(ShapeError::key) {
-            Some("switches") => &self.switches,
-            Some("hosts") => &self.hosts,
-            Some("global_links") => &self.global_links,
-            _ => &self.groups,
-        };
-        sized(source, at, built)
+        let keys = [
+            ("groups", &self.groups),
+            ("switches", &self.switches),
+            ("hosts", &self.hosts),
+            ("global_links", &self.global_links),
+        ];
+        sized(source, &keys, dragonfly.build())
     }
 }
 
@@ -139,9 +140,7 @@ impl RailFile {
             nvlink: config("nvlink", &self.nvlink)?,
             rail: config("rail", &self.rail)?,
         };
-        let built = rail.build();
-        let is_gpus = built.as_ref().err().map(ShapeError::key) == Some("gpus");
-        sized(source, if is_gpus { &self.gpus } else { &self.servers }, built)
+        sized(source, &[("servers", &self.servers), ("gpus", &self.gpus)], rail.build())
     }
 
     /// `h0` for hosts, `g0` for the switches in front of them, `n0` for those of servers, `r0` for those of rails.
