@@ -7,8 +7,11 @@
 //! Streams are open from the beginning, one for each direction, as the library has connections. Each frame is acknowledged at once,
 //! by a packet of its own. The packets of a stream share the path number 0, and carry no ECN codepoint.
 
+mod counts;
 mod receiver;
 mod sender;
+
+pub use counts::FrameCounts;
 
 use crate::header::{Header, StreamHeader};
 use crate::ids::{HostId, host_of, name_of};
@@ -21,7 +24,7 @@ use erd_rd::wire::ack::{AckState, Sections};
 use erd_rd::wire::header::HEADER_BYTES;
 use receiver::StreamReceiver;
 use sender::StreamSender;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::net::SocketAddr;
@@ -47,33 +50,6 @@ pub enum Carries {
     Acks,
     /// Those that report losses, as in the ERD paper (section 4.4).
     Nacks,
-}
-
-/// What information paths have carried.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
-pub struct FrameCounts {
-    /// Frames sent, without repeats.
-    pub frames: u64,
-    /// Repeats of them.
-    pub repeats: u64,
-    /// Frames that came out of streams: each in its turn and once.
-    pub delivered: u64,
-    /// Frames that their senders know to have arrived.
-    pub acknowledged: u64,
-    /// Packets of streams that hosts took, be they frames, repeats or acknowledgements.
-    pub packets: u64,
-}
-
-impl FrameCounts {
-    /// Adds those of another host.
-    pub fn add(&mut self, other: FrameCounts) {
-        let FrameCounts { frames, repeats, delivered, acknowledged, packets } = other;
-        self.frames += frames;
-        self.repeats += repeats;
-        self.delivered += delivered;
-        self.acknowledged += acknowledged;
-        self.packets += packets;
-    }
 }
 
 /// See the module.

@@ -1,7 +1,7 @@
 //! The sending side of a stream: NewReno (RFC 5681, RFC 6582) with the timer of RFC 6298. It counts frames, not bytes: each
 //! short frame is a segment of its own, as with `TCP_NODELAY`.
 
-use super::FrameCounts;
+use super::counts::FrameCounts;
 use crate::time::{Picos, from_ns};
 use std::collections::VecDeque;
 
