@@ -48,12 +48,6 @@ fn of_packets(summary: &Summary, count: u64) -> Option<f64> {
     Some(count as f64 * 100.0 / summary.data_packets.max(1) as f64)
 }
 
-/// Repeats of data packets, whatever found the loss.
-fn repeats(summary: &Summary) -> u64 {
-    let repeats = summary.repeats;
-    repeats.nack + repeats.probe + repeats.order + repeats.trim
-}
-
 /// Mean completion time.
 pub const MEAN: Figure =
     figure("mean completion, us", 1, Better::Less, |run| completion(run, |of| of.mean));
@@ -65,7 +59,7 @@ pub const MAX: Figure =
     figure("max completion, us", 1, Better::Less, |run| completion(run, |of| of.max));
 /// Repeats by all causes.
 pub const REPEATS: Figure = figure("repeats, % of packets", 3, Better::Less, |run| {
-    of_packets(&run.summary, repeats(&run.summary))
+    of_packets(&run.summary, run.summary.repeats.all())
 });
 /// Greatest queue.
 pub const QUEUE: Figure =
@@ -103,6 +97,9 @@ pub const ALL: &[Figure] = &[
     }),
     figure("repeats of trimmed packets", 0, Better::Neither, |run| {
         Some(run.summary.repeats.trim as f64)
+    }),
+    figure("repeats after a timeout", 0, Better::Neither, |run| {
+        Some(run.summary.repeats.timeout as f64)
     }),
     figure("repeats not needed", 0, Better::Less, |run| Some(run.summary.repeats.spurious as f64)),
     figure("packets dropped by full queues", 0, Better::Less, |run| {

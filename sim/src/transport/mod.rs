@@ -87,6 +87,13 @@ pub struct Repeats {
 }
 
 impl Repeats {
+    /// All of them, whatever found the loss.
+    #[must_use]
+    pub fn all(&self) -> u64 {
+        let Repeats { nack, probe, order, trim, timeout, spurious: _ } = self;
+        nack + probe + order + trim + timeout
+    }
+
     /// Adds those of another host.
     pub fn add(&mut self, other: &Repeats) {
         let Repeats { nack, probe, order, trim, timeout, spurious } = other;

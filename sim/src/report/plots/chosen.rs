@@ -328,8 +328,13 @@ pub fn repeats(groups: &[Group]) -> Result<Plot, PlotError> {
             let all = group.runs.iter().map(|run| of(&run.summary.repeats)).sum::<u64>();
             all as f64 / group.runs.len().max(1) as f64
         };
-        let heights =
-            [sum(|of| of.nack), sum(|of| of.probe), sum(|of| of.order), sum(|of| of.trim)];
+        let heights = [
+            sum(|of| of.nack),
+            sum(|of| of.probe),
+            sum(|of| of.order),
+            sum(|of| of.trim),
+            sum(|of| of.timeout),
+        ];
         (group.name.clone(), heights.to_vec())
     };
     let title = "Repeats by cause";
@@ -342,7 +347,13 @@ pub fn repeats(groups: &[Group]) -> Result<Plot, PlotError> {
             "Data packets that are sent again, by what finds the loss; the mean over the seeds. All together: {}.",
             number(all)
         ),
-        legend: legend(["receiver's scan", "probe", "later acknowledgements", "trimmed"]),
+        legend: legend([
+            "receiver's scan",
+            "probe",
+            "later acknowledgements",
+            "trimmed",
+            "timeout",
+        ]),
         svg: bars.draw()?,
     })
 }
