@@ -264,7 +264,7 @@ impl Experiment {
         let base_rtt_ns = if engines.base_known { rtt_ns } else { 0 };
         let triggers = work.take_triggers();
         let threads = if triggers.is_empty() { threads } else { 1 };
-        let mut tasks = work.into_hosts().0.into_iter();
+        let mut tasks = work.into_hosts().into_iter();
         let links = Arc::clone(&plan);
         let mut fabric = Fabric::new(plan, threads, seed, |id| {
             let uplink = &links.links()[links.links_of(NodeId(id.0)).start as usize];

@@ -13,14 +13,14 @@
 #![deny(unsafe_code)]
 
 pub mod advise;
-pub mod baselines;
-pub mod calendar;
+mod baselines;
+mod calendar;
 pub mod compare;
 pub mod critical;
 mod days;
 pub mod experiment;
 pub mod fabric;
-pub mod header;
+mod header;
 pub mod hop;
 pub mod host;
 pub mod ids;
@@ -46,7 +46,7 @@ pub mod schemes;
 pub mod series;
 pub mod summary;
 pub mod tables;
-pub mod tasks;
+mod tasks;
 pub mod time;
 pub mod topology;
 pub mod transport;

@@ -146,10 +146,11 @@ mod tests {
         let mut work = Work::new(4);
         let there = work.message(a, b, 10);
         let back = work.message(b, a, 10);
-        work.send_after(there, back);
+        let [there, back] = [there, back].map(|flow| work.flows()[flow.0 as usize]);
+        work.after(b, there.receive, back.send);
         assert_eq!(work.circle(), None);
-        work.send_after(back, there);
-        assert_eq!(work.circle(), Some((a, work.flows()[0].send)));
+        work.after(a, back.receive, there.send);
+        assert_eq!(work.circle(), Some((a, there.send)));
     }
 
     #[test]

@@ -181,7 +181,7 @@ mod tests {
             Some(cpu) => work.compute_on(host, cpu, 100),
             None => work.compute(host, 100),
         });
-        let mut tasks = Tasks::new(work.into_hosts().0.swap_remove(0));
+        let mut tasks = Tasks::new(work.into_hosts().swap_remove(0));
         for at in [0, 100, 200] {
             assert_eq!(tasks.begin(at), None);
         }
@@ -203,7 +203,7 @@ mod tests {
             work.after(a, flows[0].send, flows[1].receive);
             let end = work.compute(a, 50);
             work.after(a, flows[1].receive, end);
-            let mut tasks = Tasks::new(work.into_hosts().0.swap_remove(0));
+            let mut tasks = Tasks::new(work.into_hosts().swap_remove(0));
             assert_eq!(tasks.begin(7), None, "it computes");
             assert_eq!((tasks.next_due(), tasks.open()), (Some(107), 4));
             assert_eq!(tasks.begin(107).map(|begun| begun.task), Some(flows[0].send));

@@ -149,7 +149,7 @@ impl Bottleneck {
         work: Work,
     ) -> (Fabric, Vec<LinkId>, HostId) {
         let (plan, paths) = self.plan();
-        let mut tasks = work.into_hosts().0.into_iter();
+        let mut tasks = work.into_hosts().into_iter();
         let fabric = Fabric::new(Arc::new(plan), 1, self.seed, |id| {
             let tasks = tasks.next().expect("work for each host");
             ErdHost::new(id, self.endpoint(id, scheme()), tasks, None).into()

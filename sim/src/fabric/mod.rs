@@ -4,7 +4,7 @@
 //! share a network: each runs its part for as long as nothing can come from another one, and then they exchange packets.
 //! The order of events depends on what happens alone, so the results are the same on any number of threads.
 //!
-//! Within a thread the nodes take such turns too ([`crate::calendar`]). So a node may act on another one by a packet alone,
+//! Within a thread the nodes take such turns too (`calendar.rs`). So a node may act on another one by a packet alone,
 //! or by something else that takes at least [`Blueprint::apart_ps`]. Triggers act at once: they forbid both.
 
 mod arrival_order;

@@ -11,7 +11,7 @@
 use super::{GBPS_MAX, HOSTS_MAX, Line, ReadError, lines, shown};
 use crate::fabric::clos::{Clos, Tier};
 use crate::link::{LinkConfig, Red};
-use crate::time::{Picos, from_ns};
+use crate::time::from_ns;
 
 /// Bytes a second of one Gb/s.
 const BYTES_PER_S_OF_GBPS: u64 = 125_000_000;
@@ -174,15 +174,6 @@ impl Topo {
             down,
             up,
         }
-    }
-
-    /// Time on links and in switches between hosts that are furthest apart, without the time to send.
-    #[must_use]
-    pub fn diameter_ps(&self) -> Picos {
-        let top = self.tiers.len() - 1;
-        let twice = |tier: &TopoTier| 2 * (tier.link_ns + tier.switch_ns);
-        let all: u64 = self.tiers.iter().map(twice).sum();
-        from_ns(all - self.tiers[top].switch_ns)
     }
 }
 
