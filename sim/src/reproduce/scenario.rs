@@ -61,7 +61,8 @@ pub fn texts(
     let name = name.context("expected a network in the claim, its cases or its arms")?;
     let network = book.constants.networks.get(name);
     let network = network.with_context(|| format!("there is no network {name}"))?;
-    let seeds = book.constants.seeds(network, size)?;
+    let seeds = book.constants.seeds(claim, network, size)?;
+    ensure!(seeds.len() % 2 == 1, "network {name}: expected an odd number of seeds");
     let text = |seed: &u64| text(book, network, case, arm, (column, size, *seed));
     seeds.iter().map(text).collect::<anyhow::Result<_>>().with_context(|| format!("network {name}"))
 }
