@@ -15,7 +15,7 @@ pub mod watcher;
 use anyhow::Context;
 use claims::{Arm, Book, Claim, ClaimCase, Scale};
 use outcome::{ClaimOutcome, ColumnOutcome};
-use runs::Runs;
+use runs::{Runs, fnv};
 use scenario::Column;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -132,12 +132,6 @@ fn texts<'a>(plans: &'a [Plan<'a>]) -> impl Iterator<Item = &'a String> {
 fn fingerprint(texts: &[String]) -> String {
     let bytes: Vec<u8> = texts.iter().flat_map(|text| text.bytes().chain([0])).collect();
     format!("{:016x}", fnv(&bytes))
-}
-
-/// FNV-1a.
-fn fnv(bytes: &[u8]) -> u64 {
-    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)
 }
 
 /// What came of earlier runs; nothing if there is no file.

@@ -1,7 +1,6 @@
 //! Runs scenarios on several threads, each once. A file can keep what has been run, so that a command that was interrupted
 //! after hours goes on where it was.
 
-use super::fnv;
 use super::watcher::{WatchedPairs, Watcher};
 use crate::compare::bound_of;
 use crate::experiment::Experiment;
@@ -164,6 +163,12 @@ impl Runs {
 /// It cannot be run.
 pub fn prepare(text: &str) -> anyhow::Result<Prepared> {
     Ok(ScenarioFile::read("scenario", text)?.prepare(Path::new(""))?)
+}
+
+/// FNV-1a.
+pub(super) fn fnv(bytes: &[u8]) -> u64 {
+    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)
 }
 
 fn run(text: &str) -> anyhow::Result<ClaimRun> {
