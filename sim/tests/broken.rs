@@ -170,6 +170,29 @@ fn reordering_slows_a_busy_host_down() {
     assert_eq!(whole(1, from_ns(500)), whole(1, 0));
 }
 
+/// Headers of trimmed packets overtake data. They are no data themselves, so packets of one path stay in order.
+#[test]
+fn packets_are_in_order_though_trimmed_ones_go_first() {
+    let whole = |reorder_ps| {
+        let receivers =
+            Receivers { bytes_per_s: Some(12_500_000_000), reorder_ps, ..Receivers::default() };
+        let mut plan = tree().with_receivers(receivers);
+        plan.change_links(|link| {
+            (link.trimming, link.buffer_bytes, link.red) = (true, 30_000, None);
+        });
+        let mut work = Work::new(HOSTS);
+        for from in 1..9 {
+            work.message(HostId(from), HostId(0), 200_000);
+        }
+        let mut experiment = experiment(plan, work);
+        (experiment.engines.paths, experiment.engines.trimming) = (1, true);
+        let results = run(experiment, &[]);
+        assert!(results.links.trims > 0, "queues are short");
+        results.flows.iter().map(FlowResult::completion_ps).max()
+    };
+    assert_eq!(whole(from_ns(500)), whole(0));
+}
+
 #[test]
 fn a_host_that_looks_later_gets_messages_later() {
     let took = |receivers: Option<Receivers>| {

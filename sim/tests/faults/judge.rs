@@ -13,7 +13,7 @@ use erd_sim::patterns::bound::Bound;
 use erd_sim::read::scenario::Prepared;
 use erd_sim::time::{PS_PER_S, Picos, from_ns};
 use erd_sim::wire::Wire;
-use erd_sim::work::Flow;
+use erd_sim::work::{Flow, Work};
 use std::collections::BTreeSet;
 
 /// Looks at the balance between two of them are so many slices of the run apart.
@@ -156,16 +156,16 @@ pub fn run(drawn: &Drawn, how: How) -> (Report, Result<Results, Unfinished>) {
     let bound = bound_of(&prepared);
     let Prepared { plan, work, engines, failures, seed, limit_ps, .. } = prepared;
     let Expected { due, may_wait, .. } = due(&plan, work.flows(), &engines, &failures);
-    let least: Vec<Picos> = work.flows().iter().map(|flow| least_ps(&plan, flow)).collect();
+    let known: Vec<Known> = work.flows().iter().map(|flow| Known::of(&plan, &work, flow)).collect();
     let samples = how.sampled.then(Samples::default);
     let mut watch = Watch { samples, limit_ps, ..Watch::default() };
     let experiment = Experiment { plan, work, engines, seed, threads: how.threads };
     let ended = experiment.run_observed(limit_ps, &failures, &mut watch);
-    let mut report = Report { messages: least.len() as u64, ..Report::default() };
+    let mut report = Report { messages: known.len() as u64, ..Report::default() };
     let ended = ended.map(|(results, mut fabric)| {
         watch.look(&fabric);
         assert_ne!(due, Due::Fails, "messages arrived over dead links");
-        judge(&results, &fabric, &least, &bound);
+        judge(&results, &fabric, &known, &bound);
         accounts::look_at_results(&fabric, &results);
         if let Some(samples) = watch.samples.take() {
             samples.judge(&mut fabric);
@@ -184,24 +184,43 @@ pub fn run(drawn: &Drawn, how: How) -> (Report, Result<Results, Unfinished>) {
     (report, ended)
 }
 
+/// What is known of a message before the run.
+struct Known {
+    least_ps: Picos,
+    /// When it begins, from the beginning of the work on, if it waits for no other task.
+    begins: Option<Picos>,
+}
+
+impl Known {
+    fn of(plan: &Blueprint, work: &Work, flow: &Flow) -> Known {
+        let task = &work.tasks(flow.from)[flow.send.0 as usize];
+        let begins = (task.needs == 0).then_some(task.not_before);
+        Known { least_ps: least_ps(plan, flow), begins }
+    }
+}
+
 /// All messages have arrived whole and once, none sooner than it can.
-fn judge(results: &Results, fabric: &Fabric, least: &[Picos], bound: &Bound) {
-    assert_eq!(results.flows.len(), least.len());
+fn judge(results: &Results, fabric: &Fabric, known: &[Known], bound: &Bound) {
+    assert_eq!(results.flows.len(), known.len());
     let failures: u64 = fabric.hosts().map(|host| host.failures()).sum();
     assert_eq!(failures, 0, "operations ended with an error, and nobody was told");
     // What an engine writes into a head costs nothing there, so that short messages take no time for their bytes.
     let plan = fabric.plan();
     let is_exact = plan.wire() == Wire::Ethernet;
     let mut sum = 0;
-    for ((result, least), bound) in results.flows.iter().zip(least).zip(&bound.flows_ps) {
+    for ((result, known), bound) in results.flows.iter().zip(known).zip(&bound.flows_ps) {
         let FlowResult { flow, began, arrived, acknowledged } = *result;
         assert!(began <= arrived && arrived <= acknowledged, "{result:?}");
         assert!(acknowledged < Picos::MAX, "{result:?}");
         assert_eq!(fabric.host(flow.to).placed_bytes(flow.receive), flow.bytes, "{result:?}");
         let took = result.completion_ps();
-        let least = *if is_exact { least.max(bound) } else { least };
+        let Known { least_ps: least, begins } = *known;
+        let least = if is_exact { least.max(*bound) } else { least };
         assert!(took >= least, "{result:?} took {took} ps, and needs {least}");
-        sum += u128::from(took);
+        // A host that has just acted begins up to a nanosecond late. The bound of the mean counts from the time in the work.
+        let given = begins.map_or(began, |at| results.begin + at);
+        assert!(given <= began, "{result:?} began before {given}");
+        sum += u128::from(arrived - given);
     }
     let mean = sum / results.flows.len().max(1) as u128;
     let end = results.flows.iter().map(|flow| flow.arrived).max().unwrap_or(0) - results.begin;

@@ -1,3 +1,4 @@
+use crate::fabric::receiver::{Delay, Receivers};
 use crate::link::Health;
 use crate::read::scenario::{Prepared, ScenarioFile};
 use std::path::Path;
@@ -52,6 +53,21 @@ fn failures_become_changes_of_links_in_the_order_of_time() {
         let prepared = prepare(&text).expect("a scenario");
         assert_eq!(prepared.failures.len(), 16 + count, "{links}");
     }
+}
+
+#[test]
+fn hosts_take_the_times_of_the_file() {
+    let times = "ring_bytes = 5000\npacket_ns = 1.5\nrate_gbps = 80\nreorder_ns = 0.75";
+    let prepared = prepare(&TEXT.replace("ring_packets = 1024", times)).expect("a scenario");
+    let expected = Receivers {
+        ring_packets: None,
+        ring_bytes: Some(5000),
+        delay: Delay::Exponential { mean_ps: 700_000 },
+        packet_ps: 1_500,
+        bytes_per_s: Some(10_000_000_000),
+        reorder_ps: 750,
+    };
+    assert_eq!(prepared.plan.receivers(), Some(expected));
 }
 
 /// What stands in the text, what replaces it, and what is then refused.
