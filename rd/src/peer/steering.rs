@@ -150,6 +150,12 @@ impl Steering {
         flight.bytes() + 2 * u64::from(datagram_bytes) >= self.window_bytes(datagram_bytes)
     }
 
+    /// The path of a flow whose scheme keeps to one, whatever becomes of it.
+    pub fn only_path(&mut self, now: Nanos) -> Option<u16> {
+        let cc = self.cc.as_mut()?;
+        (!cc.may_move() && cc.view().paths == 1).then(|| cc.next_path(now))
+    }
+
     /// Path of the next burst, and whether it is a bad one that may have one packet (protocol.md
     /// §4.5). Only `fresh` packets try one.
     pub fn next_path(&mut self, cfg: &Config, now: Nanos, fresh: bool) -> (u16, bool) {

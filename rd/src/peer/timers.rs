@@ -96,7 +96,9 @@ impl Peer {
         }
         let idle_timeout_ns = self.tx.steering.idle_timeout_ns(&core.cfg);
         let timeouts = (self.probe_timeout_ns(core), idle_timeout_ns);
-        let in_a_row = self.live.probe(&core.cfg, now, self.paths, timeouts);
+        // Answers on other paths would say that the peer is there, and data on the flow's own would wait for ever.
+        let paths = if self.tx.steering.only_path(now).is_some() { 1 } else { self.paths };
+        let in_a_row = self.live.probe(&core.cfg, now, paths, timeouts);
         if in_a_row > 1 {
             self.tx.steering.forgive();
         }

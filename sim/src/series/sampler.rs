@@ -73,11 +73,12 @@ impl Observer for Sampler {
     fn begin(&mut self, fabric: &mut Fabric, flows: &[Flow], begin: Picos) {
         let (rows, links): (_, Vec<Vec<LinkId>>) =
             rows(fabric.plan()).into_iter().map(|row: Row| row).unzip();
+        let now = fabric.now();
         for link in links.iter().flatten() {
             let queue = fabric.queue_mut(*link);
             queue.watch_depth();
-            // The depth before the work has no place in the series.
-            queue.take_depth(begin);
+            // The depth before the work has no place in the series. Links may fail before anything else happens.
+            queue.take_depth(now);
         }
         let sampled = spread(flows.len(), FLOWS_MAX).map(|at| flows[at]);
         let empty = |flow| FlowSeries { flow, arrived_bytes: vec![], window_bytes: vec![] };

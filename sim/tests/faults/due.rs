@@ -150,7 +150,6 @@ pub fn due(plan: &Blueprint, flows: &[Flow], engines: &Engines, failures: &[Fail
         Protocol::Erd => (engines.paths, GOOD_SHARE),
     };
     let good_share = if wanders { 1.0 } else { good_share };
-    let is_single = engines.protocol == Protocol::Erd && (engines.scheme)().name() == "single";
     let all_work = ends.works.iter().all(|works| *works);
     let goes_back_on = goes_back_on(plan, engines);
     let may_send_on = ends.starved.contains(&true) || goes_back_on;
@@ -162,9 +161,6 @@ pub fn due(plan: &Blueprint, flows: &[Flow], engines: &Engines, failures: &[Fail
         } else if share < good_share && expected.due == Due::Arrives {
             expected.due = Due::Either;
         }
-        // Other paths bring probes and their answers. So the peer is alive, and the flow waits for its own path
-        // (protocol.md 4.5).
-        expected.may_wait |= is_single && share > 0.0 && share < 1.0;
     }
     if expected.due == Due::Arrives && (goes_back_on || loses_in_step(plan, engines)) {
         expected.due = Due::Either;

@@ -147,3 +147,32 @@ engines = { scheme = \"nscc\", warm = true }
 ";
     run_so(work, How { sampled: true, ..How::PLAIN });
 }
+
+/// A flow that keeps to its path waited for ever once that was dead: its probes took all paths, and were answered.
+#[test]
+fn flows_that_keep_to_a_dead_path_end() {
+    let flows = "\
+work = [{ flows = [{ from = 0, to = 2, bytes = 100000 }, { from = 1, to = 3, bytes = 100000 }] }]
+engines = { scheme = \"single\", paths = 2, warm = true }
+failures = [{ link = [\"s0\", \"s2\"], both_ways = false, at_us = 0, health = \"dead\" }]
+";
+    // Of ten seeds some have a flow on the dead path. The judge asserts that it does not wait.
+    let fail = |seed: &u64| {
+        let text =
+            format!("{flows}{TWO_SPINES}").replace("seed = 1\n", &format!("seed = {seed}\n"));
+        judge::run(&Drawn(text), How::PLAIN).1.is_err()
+    };
+    let failed = (1..=10).filter(fail).count();
+    assert!((1..10).contains(&failed), "{failed}");
+}
+
+/// The meters of queues began a picosecond after links that fail with the work.
+#[test]
+fn links_fail_as_sampled_work_begins() {
+    let work = "\
+work = [{ flows = [{ from = 0, to = 2, bytes = 10000 }] }]
+engines = { scheme = \"nscc\", warm = true }
+failures = [{ link = [\"s0\", \"s2\"], at_us = 0, health = \"dead\" }]
+";
+    run_so(work, How { sampled: true, ..How::PLAIN });
+}
