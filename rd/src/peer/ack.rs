@@ -71,10 +71,6 @@ impl Peer {
         let path = u16::from(path) % self.paths;
         burst.path = match answered {
             None => self.answers.path(now, path, self.paths),
-            Some(_) if burst.info_path => {
-                self.answers.answered_apart(now);
-                path
-            }
             Some(asked) => {
                 let (path, again) = self.answers.answer(now, path, self.paths);
                 if again {

@@ -68,8 +68,6 @@ pub(super) struct Answers {
     answered_at: Nanos,
     /// The latest round of probes.
     round: u16,
-    /// It was answered, on a path or on the information path.
-    is_answered: bool,
     /// Answers that the last probe still needs, each on another path.
     copies: u8,
     /// The same for the next probe, as long as answers are lost.
@@ -96,11 +94,10 @@ impl Answers {
         self.round = round.number;
         let ways = self.ways.get_or_insert_default();
         let tried = core::mem::take(&mut ways.tried);
-        let was_answered = core::mem::take(&mut self.is_answered);
         if later > round.unanswered.into() {
             // The writer has heard something since then.
             self.copies_next = 1;
-        } else if was_answered && now >= self.answered_at + rtt_ns {
+        } else if !tried.is_empty() && now >= self.answered_at + rtt_ns {
             // A probe that was on its way, or in this side's socket, at the time of the answer tells nothing of it.
             self.copies_next = (2 * self.copies_next.max(1)).min(COPIES_MAX);
             self.forget_at = now + forget_ns;
@@ -115,8 +112,10 @@ impl Answers {
     /// Path of an answer to the last probe, which came on this one. True if the probe needs one more.
     pub fn answer(&mut self, now: Nanos, asked: u16, paths: u16) -> (u16, bool) {
         let usual = self.path(now, asked, paths);
-        self.note_answer(now);
         let ways = self.ways.get_or_insert_default();
+        if ways.tried.is_empty() {
+            self.answered_at = now;
+        }
         let used = ways.lost.with(&ways.tried);
         let path = match used.gap(asked, paths) {
             Some(path) if !mutant(Mutant::AnswersOnADeadPath) => path,
@@ -126,18 +125,6 @@ impl Answers {
         let is_left = ways.lost.with(&ways.tried).gap(0, paths).is_some();
         self.copies = self.copies.saturating_sub(1);
         (path, self.copies > 0 && is_left)
-    }
-
-    /// Notes that the answer to the last probe took the information path. If it is lost, no path is to blame.
-    pub fn answered_apart(&mut self, now: Nanos) {
-        self.note_answer(now);
-        self.copies = 0;
-    }
-
-    fn note_answer(&mut self, now: Nanos) {
-        if !self.is_answered {
-            (self.is_answered, self.answered_at) = (true, now);
-        }
     }
 
     /// Path of an acknowledgement of what came on this one.
@@ -167,7 +154,6 @@ impl Answers {
         if let Some(ways) = &self.ways {
             assert!(ways.lost.gap(0, paths).is_some(), "a path is left");
             assert!(ways.lost.is_empty() || self.forget_at != 0, "what was lost is forgotten");
-            assert!(ways.tried.is_empty() || self.is_answered, "what was tried was answered");
         }
         assert!(self.copies.max(self.copies_next) <= COPIES_MAX, "a probe has no more answers");
     }
@@ -251,16 +237,6 @@ mod tests {
         assert_eq!(a.answer(11, 0, 8), (0, false));
         probed(&mut a, 16, (3, 2));
         assert!(a.are_lost(16));
-    }
-
-    #[test]
-    fn a_lost_answer_on_the_information_path_leaves_that_path_alone() {
-        let mut a = Answers::default();
-        probed(&mut a, 7, (1, 0));
-        a.answered_apart(7);
-        probed(&mut a, 12, (2, 1));
-        assert!(a.are_lost(12) && a.path(12, 3, 8) == 3);
-        a.check(8);
     }
 
     #[test]

@@ -16,6 +16,11 @@ pub(super) struct Departures {
 }
 
 impl Departures {
+    /// Number of the last packet that has left for a host; 0 if none has.
+    pub(super) fn last(&self, from: HostId, to: HostId) -> u32 {
+        self.last.get(&(from, to)).copied().unwrap_or(0)
+    }
+
     /// The number of a data packet that leaves.
     pub(super) fn number(&mut self, from: HostId, to: HostId) -> u32 {
         let last = self.last.entry((from, to)).or_default();

@@ -165,8 +165,13 @@ impl Fabric {
 
     /// Counts the data packets of these pairs of hosts from now on, and no longer those of others.
     pub fn watch(&mut self, pairs: &[(HostId, HostId)]) {
+        let last = |&(from, to): &(HostId, HostId)| {
+            let shard = &self.shards[self.layout.shard(NodeId(from.0))];
+            ((from, to), shard.departures.last(from, to))
+        };
+        let pairs: Vec<_> = pairs.iter().map(last).collect();
         for shard in &mut self.shards {
-            shard.watch = Some(Box::new(Watch::new(pairs)));
+            shard.watch = Some(Box::new(Watch::new(&pairs)));
         }
     }
 

@@ -116,7 +116,7 @@ pub(super) struct Shard {
     /// Triggers, and how often each was activated.
     triggers: Vec<(Trigger, u32)>,
     /// Numbers of data packets, where anybody looks at their order.
-    departures: Departures,
+    pub(super) departures: Departures,
     /// Counts packets of some pairs of hosts, if anybody asks.
     pub(super) watch: Option<Box<Watch>>,
     /// Packets for each other part.

@@ -33,14 +33,18 @@ pub(crate) struct Watch {
 
 #[derive(Debug, Default)]
 struct Pair {
+    /// Number of the last packet that left before anybody watched.
+    before: u32,
     /// Highest number that has arrived.
     highest: u32,
     counts: PairCounts,
 }
 
 impl Watch {
-    pub(crate) fn new(pairs: &[(HostId, HostId)]) -> Watch {
-        Watch { pairs: pairs.iter().map(|pair| (*pair, Pair::default())).collect() }
+    /// Watches pairs, each with the number of the last packet that has left.
+    pub(crate) fn new(pairs: &[((HostId, HostId), u32)]) -> Watch {
+        let pair = |before: u32| Pair { before, highest: before, ..Pair::default() };
+        Watch { pairs: pairs.iter().map(|(hosts, before)| (*hosts, pair(*before))).collect() }
     }
 
     /// A data packet leaves. Returns whether its receiver needs a number of it.
@@ -57,7 +61,9 @@ impl Watch {
 
     /// A data packet of this number arrives.
     pub(crate) fn arrives(&mut self, from: HostId, to: HostId, number: u32) {
-        let Some(pair) = self.pairs.get_mut(&(from, to)).filter(|_| number > 0) else { return };
+        let Some(pair) = self.pairs.get_mut(&(from, to)).filter(|pair| number > pair.before) else {
+            return;
+        };
         let behind = pair.highest.saturating_sub(number);
         pair.highest = pair.highest.max(number);
         let class = (u32::BITS - behind.leading_zeros()) as usize;
@@ -84,7 +90,7 @@ mod tests {
     #[test]
     fn a_packet_is_as_far_behind_as_the_last_of_those_that_overtook_it() {
         let (a, b) = (HostId(1), HostId(2));
-        let mut watch = Watch::new(&[(a, b)]);
+        let mut watch = Watch::new(&[((a, b), 0)]);
         assert!((0..6).all(|path| watch.leaves(a, b, path % 2)));
         assert_eq!((watch.leaves(b, a, 0), watch.paths(a, b)), (false, &[3, 3][..]));
         for number in [1, 6, 2, 5, 3, 4, 0] {
@@ -92,5 +98,13 @@ mod tests {
         }
         let (behind, most) = watch.order(a, b);
         assert_eq!((&behind[..4], most), (&[2, 1, 2, 1][..], 4));
+    }
+    #[test]
+    fn packets_that_left_before_do_not_count() {
+        let (a, b) = (HostId(1), HostId(2));
+        let mut watch = Watch::new(&[((a, b), 5)]);
+        [5, 7, 3, 6].iter().for_each(|number| watch.arrives(a, b, *number));
+        let (behind, most) = watch.order(a, b);
+        assert_eq!((&behind[..3], most), (&[1, 1, 0][..], 1));
     }
 }
