@@ -75,3 +75,21 @@ fn a_command_that_was_interrupted_goes_on() {
     let error = Runs::kept_in(&file).err().expect("no kept run").to_string();
     assert!(error.contains("kept-runs.jsonl:1: expected a kept run"), "{error}");
 }
+
+/// At full size a network of thousands of hosts has one seed, and claims about a few flows have their own.
+#[test]
+fn claims_about_a_few_flows_have_more_seeds() {
+    let book = book();
+    let seeds = |id: &str, size| {
+        let claim = book.claims().find(|claim| claim.id == id).expect("a claim");
+        let mut seeds = std::collections::BTreeSet::new();
+        book.each_run(claim, size, |_, text| {
+            seeds.insert(prepare(text).expect("a scenario").seed);
+        })
+        .expect("it has scenarios");
+        seeds.len()
+    };
+    assert_eq!(seeds("smartt-permutation-2MiB", Scale::Full), 1);
+    assert_eq!(seeds("smartt-incast", Scale::Full), 3);
+    assert_eq!(seeds("smartt-incast", Scale::Short), 1);
+}

@@ -92,7 +92,7 @@ fn what_is_sent_before_the_work_has_no_place_in_the_series() {
     // Queues that lose nothing: nothing is sent again.
     let text = SCENARIO.replace("queue = { bdp = 1 }", "queue = { bdp = 100 }");
     let Prepared { plan, work, mut engines, seed, limit_ps, .. } = prepared(&text);
-    engines.choose("udmp:paper").expect("a scheme");
+    engines.choose("smartt:product").expect("a scheme that learns");
     let engines = Engines { begin: Begin::Learned, ..engines };
     let bytes: Vec<((u32, u32), u64)> =
         work.flows().iter().map(|flow| ((flow.from.0, flow.to.0), flow.bytes)).collect();

@@ -31,7 +31,7 @@ pub fn run(layout: &Layout, args: &ReproduceArgs) -> Result<bool> {
     }
     if args.page_only {
         command.arg("--page-only");
-    } else {
+    } else if !args.short {
         // An hour of runs is not lost when the command is interrupted.
         fs::create_dir_all(&layout.target)?;
         command.arg("--keep").arg(layout.target.join("reproduced.jsonl"));

@@ -34,7 +34,6 @@ pub struct ColumnOutcome {
     /// Runs that did not end.
     pub unended: Vec<String>,
     /// Runs that were faster than the network can be.
-    #[serde(default)]
     pub too_fast: Vec<String>,
 }
 

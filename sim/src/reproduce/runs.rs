@@ -192,7 +192,7 @@ fn run(text: &str) -> anyhow::Result<ClaimRun> {
         bound_whole_us: short(summary.bound_whole_us),
         goodput_gbps: short(summary.goodput_bytes_per_s * 8e-9),
         data_packets: summary.data_packets,
-        repeats: repeats.nack + repeats.probe + repeats.order + repeats.trim + repeats.timeout,
+        repeats: repeats.all(),
         repeats_spurious: repeats.spurious,
         trims: summary.links.trims,
         drops: summary.links.drops,

@@ -99,6 +99,7 @@ mod tests {
         let (behind, most) = watch.order(a, b);
         assert_eq!((&behind[..4], most), (&[2, 1, 2, 1][..], 4));
     }
+
     #[test]
     fn packets_that_left_before_do_not_count() {
         let (a, b) = (HostId(1), HostId(2));

@@ -92,7 +92,7 @@ impl Ends {
     }
 }
 
-/// A link that is so many times slower than it was may have no room for data. What comes to it is what hosts send, and no
+/// A link that is so many times slower than it was may have no room for data. Hosts send what comes to it, and no
 /// more than other links bring to its switch. A host hands its own link no more than that can carry.
 fn starves(plan: &Blueprint, link: &LinkPlan, times: u32) -> bool {
     let rate = |link: &LinkPlan| link.config.bytes_per_s.unwrap_or(u64::MAX);

@@ -11,7 +11,7 @@ use erd_sim::fabric::blueprint::{Blueprint, NodeId};
 use erd_sim::link::{LinkCounters, NodeCounters};
 use erd_sim::patterns::bound::Bound;
 use erd_sim::read::scenario::Prepared;
-use erd_sim::time::{PS_PER_S, Picos, from_ns};
+use erd_sim::time::{PS_PER_NS, PS_PER_S, Picos, from_ns};
 use erd_sim::wire::Wire;
 use erd_sim::work::{Flow, Work};
 use std::collections::BTreeSet;
@@ -218,7 +218,8 @@ fn judge(results: &Results, fabric: &Fabric, known: &[Known], bound: &Bound) {
         let least = if is_exact { least.max(*bound) } else { least };
         assert!(took >= least, "{result:?} took {took} ps, and needs {least}");
         // A host that has just acted begins up to a nanosecond late. The bound of the mean counts from the time in the work.
-        let given = begins.map_or(began, |at| results.begin + at);
+        let given =
+            begins.map_or(began, |at| (results.begin + at).max(began.saturating_sub(PS_PER_NS)));
         assert!(given <= began, "{result:?} began before {given}");
         sum += u128::from(arrived - given);
     }
