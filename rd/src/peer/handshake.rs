@@ -456,9 +456,7 @@ impl Peer {
             true => Asker { key: core.key(self.id.key).map(Keys::id), ..asker },
             false => asker,
         };
-        let only_path = self.tx.steering.only_path(now);
-        let (path, round) =
-            (only_path.unwrap_or_else(|| self.next_control_path()), self.live.round());
+        let (path, round) = (self.question_path(now), self.live.round());
         let h = Header {
             path: path as u8,
             msg_id: round.number,

@@ -207,6 +207,12 @@ impl Peer {
         take_turn(&mut self.control_path, self.paths)
     }
 
+    /// The path of a probe, also of one for a datagram size: that of a flow which keeps to one, because an answer on another
+    /// path tells nothing about it (protocol.md §4.5).
+    pub(crate) fn question_path(&mut self, now: Nanos) -> u16 {
+        self.tx.steering.only_path(now).unwrap_or_else(|| self.next_control_path())
+    }
+
     /// A snapshot of the flow towards the peer.
     pub(crate) fn flow(&self) -> FlowView {
         let (in_flight_bytes, last_heard_ns) = (self.tx.flight.bytes(), self.live.heard_at());

@@ -9,7 +9,7 @@ use crate::host::Host;
 use crate::mutants::{Mutant, mutant};
 use crate::stats::DropReason;
 use crate::units::{Nanos, Psn};
-use crate::wire::ack::{ACK_PROBE_ANSWER, AckState, Sections};
+use crate::wire::ack::{ACK_ECHO, ACK_PROBE_ANSWER, AckState, Sections};
 use crate::wire::header::Header;
 
 /// Lateness, in mean deviations of the round trip, before a packet's order counts. With exponential jitter one packet
@@ -87,7 +87,10 @@ impl Peer {
         self.judge_ack(state, sections)?;
         let cum = Psn(state.cum_psn);
         self.heard(core, now);
-        self.live.answered(now, self.tx.flight.packets() > 0);
+        // One that the peer's own timer sent, for a hole that stays, does not say that anything came.
+        if state.flags & (ACK_ECHO | ACK_PROBE_ANSWER) != 0 {
+            self.live.answered(now, self.tx.flight.packets() > 0);
+        }
         self.tx.out.raise_limits(state.eager_limit_bytes, state.order_limit);
         if cum.since(self.tx.flight.una()) >= 0 {
             self.tx.steering.buffer_told(state.window_bytes);

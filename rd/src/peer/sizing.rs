@@ -81,7 +81,7 @@ impl Peer {
             });
             burst.path = self.answers.path(now, u16::from(path) % self.paths, self.paths);
         } else if let Some(SizeProbe { bytes, number, may_fragment }) = self.size.due() {
-            let path = self.next_control_path();
+            let path = self.question_path(now);
             let h = Header {
                 path: path as u8,
                 sent_at_ns,

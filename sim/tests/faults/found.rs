@@ -117,6 +117,22 @@ failures = [
 ");
 }
 
+/// Requests took path numbers in turn with data. Where half the paths were dead, each request that arrived brought credit for a
+/// packet on a dead one, until the round of all paths ended.
+#[test]
+fn requests_of_eqds_and_its_data_do_not_take_good_and_dead_paths_in_step() {
+    run("\
+work = [{ flows = [
+  { from = 0, to = 2, bytes = 100 },
+  { from = 0, to = 3, bytes = 100 },
+  { from = 1, to = 2, bytes = 100 },
+  { from = 1, to = 3, bytes = 100 },
+] }]
+engines = { scheme = \"eqds\", settings = { rto_us = 200000 } }
+failures = [{ link = [\"s0\", \"s2\"], both_ways = false, at_us = 0, health = \"dead\" }]
+");
+}
+
 /// Pulls filled the rings of senders of EQDS, so that acknowledgements were lost. The senders repeated what had arrived for
 /// ever: the receiver answered their requests with more pulls alone.
 #[test]
@@ -148,22 +164,29 @@ engines = { scheme = \"nscc\", warm = true }
     run_so(work, How { sampled: true, ..How::PLAIN });
 }
 
-/// A flow that keeps to its path waited for ever once that was dead: its probes took all paths, and were answered.
+/// A flow that keeps to its path waited for ever once that was dead: its probes took all paths, and were answered. So did one
+/// whose receiver asked for missing packets again and again.
 #[test]
 fn flows_that_keep_to_a_dead_path_end() {
-    let flows = "\
-work = [{ flows = [{ from = 0, to = 2, bytes = 100000 }, { from = 1, to = 3, bytes = 100000 }] }]
-engines = { scheme = \"single\", paths = 2, warm = true }
-failures = [{ link = [\"s0\", \"s2\"], both_ways = false, at_us = 0, health = \"dead\" }]
-";
-    // Of ten seeds some have a flow on the dead path. The judge asserts that it does not wait.
-    let fail = |seed: &u64| {
-        let text =
-            format!("{flows}{TWO_SPINES}").replace("seed = 1\n", &format!("seed = {seed}\n"));
-        judge::run(&Drawn(text), How::PLAIN).1.is_err()
-    };
-    let failed = (1..=10).filter(fail).count();
-    assert!((1..10).contains(&failed), "{failed}");
+    let there = "{ from = 0, to = 2, bytes = 1000000 }, { from = 1, to = 3, bytes = 1000000 }";
+    let both_ways = format!("{there}, {{ from = 2, to = 0, bytes = 1000000 }}");
+    for (flows, at_us) in [(there, 0), (&both_ways, 30)] {
+        let flows = format!(
+            "\
+work = [{{ flows = [{flows}] }}]
+engines = {{ scheme = \"single\", paths = 2, warm = true }}
+failures = [{{ link = [\"s0\", \"s2\"], both_ways = false, at_us = {at_us}, health = \"dead\" }}]
+"
+        );
+        // Of ten seeds some have a flow on the dead path. The judge asserts that it does not wait.
+        let fail = |seed: &u64| {
+            let text =
+                format!("{flows}{TWO_SPINES}").replace("seed = 1\n", &format!("seed = {seed}\n"));
+            judge::run(&Drawn(text), How::PLAIN).1.is_err()
+        };
+        let failed = (1..=10).filter(fail).count();
+        assert!((1..10).contains(&failed), "{failed}: {flows}");
+    }
 }
 
 /// The meters of queues began a picosecond after links that fail with the work.

@@ -153,6 +153,12 @@ fn riding(data: &Data) -> Vec<State> {
     }
 }
 
+/// An acknowledgement says that something came since the one before, or answers a probe. Others are sent for holes that stay
+/// (§7.2). One that makes up for a lost one may acknowledge something new without that: it only puts the end off.
+fn answers(state: &State) -> bool {
+    state.echo_valid || state.answers_probe
+}
+
 /// The number of a PSN or order, counted from `first`. `None` if it lies before, or far ahead.
 fn count(value: u32, first: u32) -> Option<u32> {
     Some(value.wrapping_sub(first)).filter(|count| *count < AHEAD_MAX)
@@ -231,8 +237,8 @@ impl Flow {
         if is_surely_taken && matches!(rule, AckTaken | DataTaken | ProbeAnswered | WelcomeTaken) {
             (self.asks, self.heard_at) = (0, at);
             let acknowledges = match &read.body {
-                Body::Ack(_) => rule == AckTaken,
-                Body::Data(data) => !riding(data).is_empty(),
+                Body::Ack(ack) => rule == AckTaken && answers(&ack.state),
+                Body::Data(data) => riding(data).iter().any(answers),
                 // A session that the peer began.
                 _ => self.answered_at == 0,
             };
