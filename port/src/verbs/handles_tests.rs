@@ -5,7 +5,7 @@ use super::handles::{Found, Handles, Room};
 use super::maker::{Maker, Way};
 use std::collections::HashSet;
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
@@ -293,5 +293,7 @@ fn nothing_is_left_of_a_table_that_goes_while_a_host_does_not_answer() {
         assert!(begun.elapsed() < LIMIT, "its thread remains");
         std::thread::yield_now();
     }
+    // The count is read without an order, so what the thread did before it left would not have to be seen.
+    fence(Ordering::Acquire);
     assert_eq!(network.there.load(Ordering::Relaxed), 0);
 }
