@@ -103,10 +103,10 @@ pub enum EqdsKind {
         flow: u32,
         /// Packets of the message.
         packets: u32,
-        /// Pulls that it asks for, in all.
+        /// Pulls that it asks for, in all, without those for repeats.
         target: u32,
-        /// More that it needs for packets that are lost.
-        repeats: u32,
+        /// The same, with those that the packets need which the sender takes for lost. Without such packets it is the target.
+        with_repeats: u32,
     },
     /// Packets have arrived.
     Ack {

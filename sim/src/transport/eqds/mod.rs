@@ -140,19 +140,22 @@ impl EqdsHost {
         packet.header = Header::Eqds(EqdsHeader { message, kind });
     }
 
-    /// Asks the receiver for pulls with a packet of its own.
-    fn request(&mut self, number: u32, repeats: u32) {
+    /// Asks the receiver for pulls with a packet of its own, for repeats too after a timeout.
+    fn request(&mut self, number: u32, is_timeout: bool) {
         let Some(sender) = self.senders.get_mut(&number) else { return };
         let (to, target) = (sender.to, sender.ask());
+        let with_repeats = if is_timeout { sender.ask_with_repeats() } else { target };
         let (flow, packets) = (sender.flow, sender.packets());
-        let path = sender.paths.next(&mut self.rng);
-        self.tell(to, path, number, EqdsKind::Request { flow, packets, target, repeats });
+        // Were it one of those in turn, requests and the packets that they bring credit for would go over good and dead paths in
+        // step.
+        let path = self.rng.next_u32() as u16 % self.settings.paths;
+        self.tell(to, path, number, EqdsKind::Request { flow, packets, target, with_repeats });
     }
 
     /// The receiver has spoken of a message: the first window is over.
     fn heard(&mut self, number: u32) {
         if self.senders.get_mut(&number).is_some_and(EqdsSender::stop_speculating) {
-            self.request(number, 0);
+            self.request(number, false);
         }
         self.schedule(number);
     }
@@ -164,12 +167,12 @@ impl EqdsHost {
             let Some(sender) = self.senders.get_mut(&number) else { continue };
             if sender.rto_at <= now {
                 let (is_waiting, has_more) = (sender.is_waiting(), sender.has_more());
-                let repeats = sender.time_out();
+                sender.time_out();
                 sender.speculate_no_more();
                 let rtos = if is_waiting { 1 } else { IDLE_RTOS };
                 sender.rto_at = now + self.settings.rto_ps * rtos;
                 if is_waiting || !has_more {
-                    self.request(number, repeats);
+                    self.request(number, is_waiting || !mutant(Mutant::AsksOnce));
                 }
                 self.schedule(number);
             }
@@ -265,13 +268,18 @@ impl EqdsHost {
     }
 
     /// A sender asks for pulls. What it has not got of them may be lost.
-    fn take_request(&mut self, now: Picos, from: HostId, at: u32, (target, repeats): (u32, u32)) {
+    fn take_request(
+        &mut self,
+        now: Picos,
+        from: HostId,
+        at: u32,
+        (target, with_repeats): (u32, u32),
+    ) {
         let receiver = &mut self.receivers[at as usize];
-        receiver.target = receiver.target.max(target);
-        receiver.repeats += repeats;
+        receiver.take_request(target, with_repeats);
         let (message, pulls, is_whole) = (receiver.message, receiver.pulls, receiver.is_whole());
         // What the sender takes for lost may have come, and the acknowledgements of it may be lost.
-        if is_whole || repeats > 0 {
+        if is_whole || with_repeats > target {
             let ack = receiver.ack_all();
             let path = self.rng.next_u32() as u16 % self.settings.paths;
             self.tell(from, path, message, ack);
@@ -354,9 +362,9 @@ impl Transport for EqdsHost {
                 let at = self.receiver(key, (flow, packets));
                 self.take_data(packet, at, message, (psn, target));
             }
-            EqdsKind::Request { flow, packets, target, repeats } => {
+            EqdsKind::Request { flow, packets, target, with_repeats } => {
                 let at = self.receiver(key, (flow, packets));
-                self.take_request(now, packet.from, at, (target, repeats));
+                self.take_request(now, packet.from, at, (target, with_repeats));
             }
             _ => self.take_answer(now, packet.path, message, &kind),
         }

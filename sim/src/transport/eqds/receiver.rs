@@ -88,6 +88,13 @@ impl EqdsReceiver {
         self.ack(self.expected + 31, false)
     }
 
+    /// The sender asks for so many pulls in all, without those for repeats and with them. What it was promised before counts,
+    /// whether it has come or not: a request that comes again changes nothing.
+    pub(super) fn take_request(&mut self, target: u32, with_repeats: u32) {
+        self.target = self.target.max(target);
+        self.repeats += with_repeats.saturating_sub(self.target + self.repeats);
+    }
+
     /// Pulls are wanted.
     pub(super) fn wants(&self) -> bool {
         self.target > self.pulls
@@ -121,6 +128,31 @@ mod tests {
         let ack = EqdsKind::Ack { expected: 2, base: 2, bits, marked: false };
         assert_eq!(receiver.ack(6, false), ack);
         assert!(receiver.take(7, true, 4), "a marked one at once");
+    }
+
+    /// Three packets are lost; one of the pulls has come when the sender asks again, and then one repeat is lost.
+    #[test]
+    fn a_request_that_comes_again_changes_nothing() {
+        let mut receiver = EqdsReceiver::new((HostId(0), 1, 2), 100);
+        receiver.take_request(4, 7);
+        receiver.take_request(4, 7);
+        assert_eq!((receiver.target, receiver.repeats), (4, 3));
+        receiver.pull();
+        receiver.take_request(4, 7);
+        receiver.take_request(4, 8);
+        assert_eq!((receiver.target, receiver.repeats), (5, 3));
+        let pulls = std::iter::from_fn(|| receiver.wants().then(|| receiver.pull()));
+        assert_eq!(pulls.last(), Some(8));
+        assert_eq!((receiver.target, receiver.repeats), (8, 0));
+    }
+
+    /// A switch has trimmed a packet, and the sender asks for it, too.
+    #[test]
+    fn a_request_does_not_count_what_trimmed_packets_are_owed() {
+        let mut receiver = EqdsReceiver::new((HostId(0), 1, 2), 100);
+        receiver.repeats = 1;
+        receiver.take_request(4, 5);
+        assert_eq!((receiver.target, receiver.repeats), (4, 1));
     }
 
     #[test]

@@ -2,7 +2,6 @@
 
 use super::paths::Paths;
 use crate::ids::HostId;
-use crate::mutants::{Mutant, mutant};
 use crate::time::Picos;
 use crate::wire::PAYLOAD_BYTES;
 use crate::work::TaskId;
@@ -132,6 +131,12 @@ impl EqdsSender {
         self.target
     }
 
+    /// The pulls that the receiver is asked for, in all, with those for packets to send again that have no credit. Asked twice,
+    /// it says the same.
+    pub(super) fn ask_with_repeats(&mut self) -> u32 {
+        self.ask() + (self.lost.len() as u32).saturating_sub(self.credit)
+    }
+
     /// The next packet. What is sent again goes first, and only on the receiver's credit.
     pub(super) fn next(&mut self) -> Option<EqdsOutgoing> {
         let (psn, repeats) = if self.credit > 0 {
@@ -214,17 +219,13 @@ impl EqdsSender {
         self.lost.push_back((psn, cause));
     }
 
-    /// No progress: everything that is under way counts as lost. Returns for how many repeats to ask. With nothing under way
-    /// these are all that are left: the last request may have been lost, or its pulls were taken for something new.
-    pub(super) fn time_out(&mut self) -> u32 {
-        let all_again = !self.is_waiting() && !mutant(Mutant::AsksOnce);
-        let before = if all_again { 0 } else { self.lost.len() };
+    /// No progress: everything that is under way counts as lost.
+    pub(super) fn time_out(&mut self) {
         for psn in 0..self.fresh_psn {
             if self.states[psn as usize] == State::Sent {
                 self.lose(psn, EqdsRepeat::Timeout);
             }
         }
-        (self.lost.len() - before) as u32
     }
 }
 
@@ -273,7 +274,8 @@ mod tests {
     fn what_arrives_late_is_not_sent_again() {
         let mut sender = sender(3, 3);
         drain(&mut sender);
-        assert_eq!(sender.time_out(), 3);
+        sender.time_out();
+        assert_eq!(sender.ask_with_repeats(), 3);
         assert!(sender.arrived(1) && !sender.arrived(1));
         sender.pulled(3);
         assert_eq!(drain(&mut sender), [0, 2]);
@@ -284,10 +286,14 @@ mod tests {
     fn what_is_not_given_is_asked_for_again() {
         let mut sender = sender(3, 3);
         drain(&mut sender);
-        assert_eq!((sender.time_out(), sender.time_out()), (3, 3));
+        let asks = |sender: &mut EqdsSender| {
+            sender.time_out();
+            sender.ask_with_repeats()
+        };
+        assert_eq!([asks(&mut sender), asks(&mut sender)], [3, 3]);
         sender.pulled(1);
-        drain(&mut sender);
-        assert_eq!((sender.time_out(), sender.time_out()), (1, 3), "two still wait for pulls");
+        assert_eq!(drain(&mut sender), [0]);
+        assert_eq!([asks(&mut sender), asks(&mut sender)], [4, 4], "one came, three are lost");
     }
 
     /// A window that ends early leaves packets that no other packet asks for.
