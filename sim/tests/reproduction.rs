@@ -5,6 +5,7 @@ use erd_sim::reproduce::runs::{Runs, prepare};
 use erd_sim::reproduce::{page, read_outcomes};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
@@ -92,4 +93,52 @@ fn claims_about_a_few_flows_have_more_seeds() {
     assert_eq!(seeds("smartt-permutation-2MiB", Scale::Full), 1);
     assert_eq!(seeds("smartt-incast", Scale::Full), 3);
     assert_eq!(seeds("smartt-incast", Scale::Short), 1);
+}
+
+/// A copy of the claims in a directory of a test.
+fn copied_claims(test: &str) -> PathBuf {
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(test);
+    fs::create_dir_all(&dir).expect("a directory");
+    for file in fs::read_dir(root().join("sim/claims")).expect("the claims") {
+        let file = file.expect("a file").path();
+        fs::copy(&file, dir.join(file.file_name().expect("a name"))).expect("it can be copied");
+    }
+    dir
+}
+
+/// The share of the shortest ways goes by path numbers, which decide nothing where switches move flowlets.
+#[test]
+fn the_share_of_the_shortest_ways_is_that_of_senders_that_choose() {
+    let dir = copied_claims("shares");
+    let file = dir.join("laps.toml");
+    let text = fs::read_to_string(&file).expect("a file");
+    let (before, after) = text.split_once("measure = \"shortest_share\"").expect("the claim");
+    let flowlets = "switches = { balancing = \"flowlet\" }, scheme";
+    let after = after.replacen("scheme", flowlets, 1);
+    fs::write(&file, format!("{before}measure = \"shortest_share\"{after}")).expect("a file");
+    let error = format!("{:#}", Book::read(&dir).expect_err("no claim"));
+    assert!(error.contains("laps-rail-paths: shortest_share does not go together"), "{error}");
+}
+
+/// A page without markers is named before anything runs.
+#[test]
+fn a_page_that_cannot_be_written_is_named_before_the_runs() {
+    let dir = copied_claims("pages");
+    let [page, keep] = ["page.md", "kept.jsonl"].map(|name| dir.join(name));
+    let _ = fs::remove_file(&keep);
+    fs::write(&page, "no markers\n").expect("a file");
+    let output = Command::new(env!("CARGO_BIN_EXE_erd-sim"))
+        .args(["reproduce", "--only", "smartt-setup", "--claims"])
+        .arg(&dir)
+        .arg("--results")
+        .arg(dir.join("results.json"))
+        .arg("--page")
+        .arg(&page)
+        .arg("--keep")
+        .arg(&keep)
+        .output()
+        .expect("the program runs");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && errors.contains("the page has no line"), "{errors}");
+    assert!(!keep.exists(), "nothing was run");
 }

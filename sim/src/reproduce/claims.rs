@@ -332,6 +332,11 @@ impl Claim {
         !self.cases.is_empty()
     }
 
+    /// What it is about, and what that is compared with.
+    pub(super) fn arms(&self) -> impl Iterator<Item = &Arm> {
+        self.subject.iter().chain(&self.against)
+    }
+
     fn check(&self) -> anyhow::Result<()> {
         let whys = [&self.not_run, &self.by_arithmetic].into_iter().flatten().count();
         ensure!(
@@ -348,6 +353,12 @@ impl Claim {
         };
         let alone = matches!(show, Show::Own | Show::OverBound);
         ensure!(alone == self.against.is_empty(), "{show:?} and against do not go together");
+        // Switches that move flowlets choose ways themselves, and the share goes by the path numbers of the senders.
+        let moves = |arm: &Arm| arm.switches.contains_key("balancing");
+        ensure!(
+            self.measure != Some(Measure::ShortestShare) || !self.arms().any(moves),
+            "shortest_share does not go together with balancing by switches"
+        );
         Ok(())
     }
 }

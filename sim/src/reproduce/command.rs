@@ -61,6 +61,10 @@ impl ReproduceArgs {
             }
             return Ok(());
         }
+        if self.size != Scale::Short {
+            // A file that cannot be written is named now, not after the first claim's runs.
+            self.write(&book, &outcomes)?;
+        }
         let mut runs = self.keep.as_deref().map_or_else(|| Ok(Runs::default()), Runs::kept_in)?;
         let jobs = self.jobs();
         let mut problems = Vec::new();

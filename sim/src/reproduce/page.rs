@@ -134,8 +134,7 @@ fn values(column: &ColumnOutcome, figure: ClaimFigure, show: Show) -> String {
 /// The network and the size at which the claim was run.
 fn scenario(claim: &Claim, outcome: Option<&ClaimOutcome>) -> String {
     let mut names: Vec<&str> = claim.network.iter().map(String::as_str).collect();
-    let arms = claim.subject.iter().chain(&claim.against);
-    let others = arms.filter_map(|arm| arm.network.as_deref());
+    let others = claim.arms().filter_map(|arm| arm.network.as_deref());
     let others = others.chain(claim.cases.iter().filter_map(|case| case.network.as_deref()));
     for name in others {
         if !names.contains(&name) {
