@@ -35,9 +35,9 @@ pub(crate) struct Liveness {
     owed_since: Option<Nanos>,
     /// Probes (or hellos) in a row since the peer was last heard.
     probes: u32,
-    /// Time since which an acknowledgement is due, while something waits for it. Nothing else that the peer sends moves it.
+    /// Time since which an answer is due, while something waits for it. Nothing else that the peer sends moves it.
     unanswered_since: Option<Nanos>,
-    /// Rounds of probes since the last acknowledgement.
+    /// Rounds of probes since the last answer.
     unanswered: u32,
     /// Number of the next round of probes in this session.
     round: u16,
@@ -108,7 +108,7 @@ impl Liveness {
         }
     }
 
-    /// Notes an acknowledgement, of something new or not. The next one is due from now on, if something `waits` for it.
+    /// Notes an acknowledgement that is an answer (protocol.md §7.2). The next one is due from now on, if something `waits` for it.
     pub(super) fn answered(&mut self, now: Nanos, waits: bool) {
         (self.unanswered_since, self.unanswered) = (waits.then_some(now), 0);
     }
