@@ -121,16 +121,15 @@ failures = [
 /// packet on a dead one, until the round of all paths ended.
 #[test]
 fn requests_of_eqds_and_its_data_do_not_take_good_and_dead_paths_in_step() {
-    run("\
-work = [{ flows = [
-  { from = 0, to = 2, bytes = 100 },
-  { from = 0, to = 3, bytes = 100 },
-  { from = 1, to = 2, bytes = 100 },
-  { from = 1, to = 3, bytes = 100 },
-] }]
-engines = { scheme = \"eqds\", settings = { rto_us = 200000 } }
-failures = [{ link = [\"s0\", \"s2\"], both_ways = false, at_us = 0, health = \"dead\" }]
-");
+    let flows = ["{ from = 0, to = 2, bytes = 100 }, { from = 1, to = 3, bytes = 100 }"; 8];
+    run(&format!(
+        "\
+work = [{{ flows = [{}] }}]
+engines = {{ scheme = \"eqds\", settings = {{ rto_us = 200000 }} }}
+failures = [{{ link = [\"s0\", \"s2\"], both_ways = false, at_us = 0, health = \"dead\" }}]
+",
+        flows.join(", ")
+    ));
 }
 
 /// Pulls filled the rings of senders of EQDS, so that acknowledgements were lost. The senders repeated what had arrived for
