@@ -51,6 +51,8 @@ pub(super) struct Flow {
     /// Probes since the peer acknowledged last, and when that was, or when the session began.
     pub(super) unanswered: u32,
     pub(super) answered_at: Nanos,
+    /// PSNs that only a packet which had come before acknowledged.
+    unsure: BTreeSet<u32>,
     /// One beyond the greatest counter of the peer's that was taken in this session. A session that is quiet gives its
     /// window back: then it drops what lies below (§11.4), and hears nothing with it.
     counters_end: u64,
@@ -340,7 +342,7 @@ impl Flow {
             if *before != pieces {
                 return Err(format!("PSN {psn} carried {before:?}, and now {pieces:?}"));
             }
-            return match peer.sender.repeat(psn) {
+            return match peer.sender.repeat(psn) || self.unsure.remove(&psn) {
                 true => Ok(false),
                 false => {
                     Err(format!("PSN {psn} is repeated though nothing shows that it was lost"))
@@ -581,12 +583,18 @@ impl Flow {
     }
 
     /// Takes what an acknowledgement shows.
-    fn take_state(&mut self, peer: &mut Peer, state: &State, ack: Option<&Ack>) {
+    fn take_state(&mut self, peer: &mut Peer, state: &State, ack: Option<&Ack>, is_sure: bool) {
         let Some((first, _)) = self.first else { return };
         let Some(end) = count(state.end, first).filter(|end| *end <= peer.sender.sent) else {
             return;
         };
         if let Some(says) = said(state, ack, first) {
+            match is_sure {
+                true => self.unsure.retain(|psn| !says.has(*psn)),
+                false => self
+                    .unsure
+                    .extend((0..end).filter(|psn| says.has(*psn) && !peer.sender.acked.has(*psn))),
+            }
             peer.sender.acknowledge(&says);
         }
         // Where the sender detects by order, whatever lies before something that came; else what the receiver misses (§7).
@@ -600,14 +608,18 @@ impl Flow {
         lost.into_iter().chain(0..by_order).for_each(|psn| peer.sender.lose(psn));
     }
 
-    /// All acknowledgements in a packet that was taken.
-    pub(super) fn take_acks(&mut self, peer: &mut Peer, body: &Body) {
+    /// All acknowledgements in a packet that was taken. Those of one that came before are not sure to be: a process need not read it
+    /// again.
+    pub(super) fn take_acks(&mut self, peer: &mut Peer, body: &Body, rule: Rule) {
+        let is_sure = rule != Rule::DataDuplicate;
         match body {
             Body::Data(data) => {
-                riding(data).iter().for_each(|state| self.take_state(peer, state, None));
+                for state in riding(data) {
+                    self.take_state(peer, &state, None, is_sure);
+                }
             }
-            Body::Ack(ack) => self.take_state(peer, &ack.state, Some(ack)),
-            Body::Goodbye { ack, .. } => self.take_state(peer, ack, None),
+            Body::Ack(ack) => self.take_state(peer, &ack.state, Some(ack), is_sure),
+            Body::Goodbye { ack, .. } => self.take_state(peer, ack, None, is_sure),
             _ => {}
         }
     }

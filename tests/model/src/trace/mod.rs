@@ -369,7 +369,7 @@ impl Node {
         flow.hear(at, read, rule);
         let taken = matches!(rule, Rule::DataTaken | Rule::DataDuplicate | Rule::AckTaken);
         if taken && let Some(peer) = self.process.peers.get_mut(&name) {
-            flow.take_acks(peer, &read.body);
+            flow.take_acks(peer, &read.body, rule);
         }
     }
 
