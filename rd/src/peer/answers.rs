@@ -44,7 +44,7 @@ impl PathSet {
 pub(super) struct Round {
     /// Its number.
     pub number: u16,
-    /// So many rounds before it brought their writer no acknowledgement.
+    /// So many rounds before it brought their writer no answer.
     pub unanswered: u8,
 }
 

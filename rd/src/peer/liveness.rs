@@ -24,7 +24,7 @@ const REFUSALS_PART: Nanos = 10;
 const PAUSED_PART: Nanos = 2;
 /// Probes that fit into the deadline while nothing is in flight.
 const KEEPALIVES_PER_DEADLINE: Nanos = 4;
-/// Deadlines within which a peer that is heard must acknowledge: it may have been silent for nearly one of them.
+/// Deadlines within which a peer that is heard must answer: it may have been silent for nearly one of them.
 const ANSWER_DEADLINES: Nanos = 2;
 
 /// See the module.
@@ -72,7 +72,7 @@ impl Liveness {
         self.probes == 0 && self.asked == 0
     }
 
-    /// True if several rounds of probes in a row brought no acknowledgement.
+    /// True if several rounds of probes in a row brought no answer.
     pub(super) fn is_unanswered(&self) -> bool {
         self.unanswered > 1
     }
@@ -187,7 +187,7 @@ impl Liveness {
     }
 
     /// Begins a round of probes on some of the `paths`, and plans the next. Returns the number of rounds in a row without an
-    /// acknowledgement.
+    /// answer.
     /// Silence is worth a probe after the first timeout, or after the second if the peer is known not to be busy.
     pub(super) fn probe(
         &mut self,
@@ -200,7 +200,7 @@ impl Liveness {
         let unanswered_since = *self.unanswered_since.get_or_insert(now);
         // One path may be dead, so the next rounds use more of them.
         self.probes_due = (1u16 << self.unanswered.min(PROBE_PATHS_MAX.ilog2())).min(paths);
-        // The next probe comes after a part of the time without an acknowledgement. Where nobody listens, no peer is busy.
+        // The next probe comes after a part of the time without an answer. Where nobody listens, no peer is busy.
         let (first, silence) = match self.refused {
             0 => (timeout_ns, now - unanswered_since.min(owed_since)),
             _ => (idle_timeout_ns, 0),
@@ -235,7 +235,7 @@ impl Liveness {
         now >= self.silent_since() + cfg.peer_timeout_ns / REFUSALS_PART
     }
 
-    /// True if the peer was heard, but has not acknowledged anything for so long that it never will.
+    /// True if the peer was heard, but has not answered for so long that it never will.
     fn is_long_unanswered(&self, cfg: &Config, now: Nanos) -> bool {
         let since = self.unanswered_since.filter(|_| self.unanswered >= PROBES_BEFORE_DEATH);
         since.is_some_and(|since| now >= since + ANSWER_DEADLINES * cfg.peer_timeout_ns)
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_is_heard_has_two_deadlines_to_acknowledge() {
+    fn a_peer_that_is_heard_has_two_deadlines_to_answer() {
         let mut live = Liveness::new(0);
         live.sent(0, 10);
         let (mut sent, mut now) = (alloc::vec::Vec::new(), 0);

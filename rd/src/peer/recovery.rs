@@ -87,7 +87,7 @@ impl Peer {
         self.judge_ack(state, sections)?;
         let cum = Psn(state.cum_psn);
         self.heard(core, now);
-        // One that the peer's own timer sent, for a hole that stays, does not say that anything came.
+        // Progress counts below. Any other one may come from the peer's own timer, for a hole that stays (protocol.md §7.2).
         if state.flags & (ACK_ECHO | ACK_PROBE_ANSWER) != 0 {
             self.live.answered(now, self.tx.flight.packets() > 0);
         }

@@ -140,15 +140,18 @@ impl EqdsHost {
         packet.header = Header::Eqds(EqdsHeader { message, kind });
     }
 
+    fn random_path(&mut self) -> u16 {
+        self.rng.next_u32() as u16 % self.settings.paths
+    }
+
     /// Asks the receiver for pulls with a packet of its own, for repeats too after a timeout.
     fn request(&mut self, number: u32, is_timeout: bool) {
         let Some(sender) = self.senders.get_mut(&number) else { return };
         let (to, target) = (sender.to, sender.ask());
         let with_repeats = if is_timeout { sender.ask_with_repeats() } else { target };
         let (flow, packets) = (sender.flow, sender.packets());
-        // Were it one of those in turn, requests and the packets that they bring credit for would go over good and dead paths in
-        // step.
-        let path = self.rng.next_u32() as u16 % self.settings.paths;
+        // If requests and data shared one order, each request could take a good path, and the packet that follows a dead one.
+        let path = self.random_path();
         self.tell(to, path, number, EqdsKind::Request { flow, packets, target, with_repeats });
     }
 
@@ -189,7 +192,7 @@ impl EqdsHost {
             let (from, message) = (receiver.from, receiver.message);
             let pulls = receiver.pull();
             self.await_pull(at);
-            let path = self.rng.next_u32() as u16 % self.settings.paths;
+            let path = self.random_path();
             self.tell(from, path, message, EqdsKind::Pull { pulls });
             self.next_pull_at = now + self.pull_ps;
         }
@@ -281,11 +284,11 @@ impl EqdsHost {
         // What the sender takes for lost may have come, and the acknowledgements of it may be lost.
         if is_whole || with_repeats > target {
             let ack = receiver.ack_all();
-            let path = self.rng.next_u32() as u16 % self.settings.paths;
+            let path = self.random_path();
             self.tell(from, path, message, ack);
         }
         if !is_whole {
-            let path = self.rng.next_u32() as u16 % self.settings.paths;
+            let path = self.random_path();
             self.tell(from, path, message, EqdsKind::Pull { pulls });
         }
         self.await_pull(at);

@@ -48,7 +48,7 @@ pub(super) struct Flow {
     /// Hellos and probes since the peer was heard last, and when that was, or when the session began.
     pub(super) asks: u32,
     pub(super) heard_at: Nanos,
-    /// Probes since the peer acknowledged last, and when that was, or when the session began.
+    /// Probes since the peer answered last, and when that was, or when the session began.
     pub(super) unanswered: u32,
     pub(super) answered_at: Nanos,
     /// PSNs that only a packet which had come before acknowledged.
@@ -157,7 +157,7 @@ fn riding(data: &Data) -> Vec<State> {
 
 /// An acknowledgement says that something came since the one before, or answers a probe. Others are sent for holes that stay
 /// (§7.2). One that makes up for a lost one may acknowledge something new without that: it only puts the end off.
-fn answers(state: &State) -> bool {
+fn is_answer(state: &State) -> bool {
     state.echo_valid || state.answers_probe
 }
 
@@ -238,13 +238,13 @@ impl Flow {
         let is_surely_taken = self.is_surely_taken(read, rule);
         if is_surely_taken && matches!(rule, AckTaken | DataTaken | ProbeAnswered | WelcomeTaken) {
             (self.asks, self.heard_at) = (0, at);
-            let acknowledges = match &read.body {
-                Body::Ack(ack) => rule == AckTaken && answers(&ack.state),
-                Body::Data(data) => riding(data).iter().any(answers),
+            let answers = match &read.body {
+                Body::Ack(ack) => rule == AckTaken && is_answer(&ack.state),
+                Body::Data(data) => riding(data).iter().any(is_answer),
                 // A session that the peer began.
                 _ => self.answered_at == 0,
             };
-            if acknowledges {
+            if answers {
                 (self.unanswered, self.answered_at) = (0, at);
             }
         }
@@ -608,8 +608,8 @@ impl Flow {
         lost.into_iter().chain(0..by_order).for_each(|psn| peer.sender.lose(psn));
     }
 
-    /// All acknowledgements in a packet that was taken. Those of one that came before are not sure to be: a process need not read it
-    /// again.
+    /// All acknowledgements in a packet that was taken. Those in a packet that came before may count or not, because a process need
+    /// not read it again.
     pub(super) fn take_acks(&mut self, peer: &mut Peer, body: &Body, rule: Rule) {
         let is_sure = rule != Rule::DataDuplicate;
         match body {

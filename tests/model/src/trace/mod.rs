@@ -407,7 +407,7 @@ impl Node {
         }
         let Flow { asks, heard_at, unanswered, answered_at, .. } = *self.flow(name);
         let silence_ns = at - heard_at;
-        // A peer that is heard must also acknowledge (§7.3).
+        // A peer that is heard must also answer (§7.3).
         let is_unanswered = unanswered >= ASKS_MIN && at - answered_at >= 2 * self.timeout_ns;
         let phase = self.process.peer(name).phase;
         let (why, rule) = match (reason, phase) {
