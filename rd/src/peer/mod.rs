@@ -3,8 +3,8 @@
 //! `Peer` joins parts that own their fields:
 //!
 //! - `session.rs`: the session's ids and state; `liveness.rs`: whether the peer answers
-//! - `sending.rs`: the sending side (`outbox.rs`: the queues; `flight.rs`: unacknowledged packets; `steering.rs`: how
-//!   many bytes may be in flight, and on which path)
+//! - `sending.rs`: the sending side (`outbox.rs`: the queues; `transfers.rs`: which payload goes next; `flight.rs`:
+//!   unacknowledged packets; `steering.rs`: how many bytes may be in flight, and on which path)
 //! - `acks.rs` with `received.rs`: acknowledgements; `answers.rs`: their paths; `path_size.rs`: the datagram size of the
 //!   path
 //! - `proofs.rs` with `replay.rs`: the keys of the session's packets; `telling.rs`: when the peer is told of a new one
@@ -58,6 +58,7 @@ mod sizing;
 mod steering;
 mod telling;
 mod timers;
+mod transfers;
 mod tx;
 mod writing;
 mod wrong_keys;

@@ -5,23 +5,14 @@
 
 use super::op::{Op, Role};
 use super::record::{LINK_BYTES, TxRecord};
+use super::transfers::{Transfer, Transfers};
 use crate::stats::DropReason;
 use crate::wire::record::{Cts, RECORD_MAX_BYTES};
 use crate::wire::remote::{Answer, Refusal};
 use crate::wire::setup::Greeting;
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use slab::Slab;
-
-/// Payload that may flow now.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Transfer {
-    pub op: u32,
-    pub msg_id: u16,
-    pub base_bytes: u64,
-    pub len_bytes: u64,
-    pub done_bytes: u64,
-    pub eager: bool,
-}
 
 /// See the module. Holds only numbers while nothing is outstanding.
 #[derive(Debug, Default)]
@@ -36,8 +27,8 @@ pub(super) struct Outbox {
     queued_bytes: u64,
     /// Live operations, excluding answers.
     ops: u32,
-    /// An eager one comes first, and there is at most one.
-    transfers: VecDeque<Transfer>,
+    /// Nothing until payload flows that is in no bundle.
+    transfers: Option<Box<Transfers>>,
     /// Payload bytes since the last request for an acknowledgement.
     unrequested_bytes: u64,
     eager_sent_bytes: u32,
@@ -171,9 +162,13 @@ impl Outbox {
     /// Begins an answer, as a transfer unless a record has its bytes.
     pub fn answer(&mut self, op: u32, transfer: Option<Transfer>) {
         match transfer {
-            Some(transfer) => self.transfers.push_back(transfer),
+            Some(transfer) => self.transfers_mut().push(transfer, transfer.len_bytes),
             None => self.push(TxRecord::Answer(op)),
         }
+    }
+
+    fn transfers_mut(&mut self) -> &mut Transfers {
+        self.transfers.get_or_insert_default()
     }
 
     /// True if notices wait to be sent.
@@ -183,7 +178,7 @@ impl Outbox {
 
     /// True if something could be sent once the window allows.
     pub fn wants(&self) -> bool {
-        self.wants_records() || !self.transfers.is_empty()
+        self.wants_records() || self.transfers.as_ref().is_some_and(|t| !t.is_empty())
     }
 
     /// True if a bundle might have a record.
@@ -239,15 +234,14 @@ impl Outbox {
         self.eager_sent_bytes = self.eager_sent_bytes.wrapping_add(op.len_bytes as u32);
     }
 
-    /// Begins an eager message of several packets. It goes before links, like messages in bundles: later messages wait
-    /// for it.
+    /// Begins an eager message of several packets, while no other one is under way.
     pub fn begin_eager(&mut self, index: u32, op: &mut Op) {
         op.order = self.take_order();
         op.announced = true;
         self.charge(op);
         let msg_id = self.next_msg_id & 0x7fff;
         self.next_msg_id = self.next_msg_id.wrapping_add(1);
-        self.transfers.push_front(Transfer {
+        self.transfers_mut().begin_eager(Transfer {
             op: index,
             msg_id,
             base_bytes: 0,
@@ -259,20 +253,17 @@ impl Outbox {
 
     /// Bytes sent of the eager message that goes in segments, if one is under way.
     pub fn eager_done_bytes(&self) -> Option<u64> {
-        self.transfers.front().filter(|t| t.eager).map(|t| t.done_bytes)
+        self.transfers.as_ref()?.eager_done_bytes()
     }
 
     /// The next payload to send.
     pub fn next_transfer(&self) -> Option<Transfer> {
-        self.transfers.front().copied()
+        self.transfers.as_ref()?.next()
     }
 
     /// Updates the progress of the next payload.
     pub fn advance(&mut self, transfer: Transfer) {
-        match transfer.done_bytes == transfer.len_bytes {
-            true => drop(self.transfers.pop_front()),
-            false => self.transfers[0] = transfer,
-        }
+        self.transfers_mut().advance(transfer);
     }
 
     /// Counts sent payload. True if its packet must request an acknowledgement: after `most_bytes`, or with the `last`.
@@ -319,14 +310,15 @@ impl Outbox {
         op.wanted_bytes = Some(cts.total_bytes);
         op.granted_bytes += u64::from(cts.len_bytes);
         if cts.len_bytes > 0 {
-            self.transfers.push_back(Transfer {
+            let link = Transfer {
                 op: cts.op,
                 msg_id: cts.msg_id,
                 base_bytes: cts.base_bytes,
                 len_bytes: u64::from(cts.len_bytes),
                 done_bytes: 0,
                 eager: false,
-            });
+            };
+            self.transfers_mut().push(link, cts.total_bytes);
         }
         Ok(Some(cts.op))
     }
@@ -334,7 +326,7 @@ impl Outbox {
     /// Withdraws an answer of several packets, whose memory is gone: the unsent rest stays unsent.
     pub fn withdraw(&mut self, index: u32, op: &mut Op) {
         let Role::Answer { op: theirs, msg_id, .. } = op.role else { return };
-        self.transfers.retain(|transfer| transfer.op != index);
+        self.transfers_mut().withdraw(index);
         op.wanted_bytes = Some(op.sent_bytes);
         let (order, sent_bytes) = (op.order, op.sent_bytes as u32);
         let refusal = Some(Refusal::Key);
@@ -347,7 +339,7 @@ impl Outbox {
         debug_assert!(!self.wants(), "what waits is to be sent");
         self.control = VecDeque::new();
         self.queue = VecDeque::new();
-        self.transfers = VecDeque::new();
+        self.transfers = None;
     }
 
     /// Checks the invariants between two calls of the endpoint, whose operations are `ops`.
@@ -359,10 +351,9 @@ impl Outbox {
         let queued_bytes: u64 = self.queue.iter().map(cost).sum();
         assert_eq!(self.queued_bytes, queued_bytes, "bytes queued are those of what is queued");
         assert!(self.ops as usize >= self.queue.len(), "what is queued has not ended");
-        let eager = self.transfers.iter().skip(1).filter(|transfer| transfer.eager);
-        assert_eq!(eager.count(), 0, "an eager message in segments is the first");
-        let is_open = |t: &Transfer| t.done_bytes < t.len_bytes && ops.contains(t.op as usize);
-        assert!(self.transfers.iter().all(is_open), "what is sent whole is no transfer");
+        if let Some(transfers) = &self.transfers {
+            transfers.check(|op| ops.contains(op as usize));
+        }
         let spent = self.eager_limit_bytes.wrapping_sub(self.eager_sent_bytes) as i32;
         assert!(spent >= 0, "no eager bytes go without credit");
     }
@@ -430,7 +421,7 @@ mod tests {
         assert_eq!(grant(&link(0, LINK_BYTES)), Ok(None), "a repetition");
         assert_eq!(grant(&link(LINK_BYTES, 5)), Ok(Some(0)));
         assert_eq!(grant(&link(LINK_BYTES, 6)), Err(DropReason::Message), "beyond the message");
-        assert_eq!((outbox.transfers.len(), ops[0].granted_bytes), (2, len_bytes));
+        assert_eq!(ops[0].granted_bytes, len_bytes);
         outbox.check(&ops, EAGER);
     }
 }

@@ -2,8 +2,8 @@
 
 use super::bundle::{bundled, wire_record};
 use super::flight::Content;
-use super::outbox::Transfer;
 use super::record::TxRecord;
+use super::transfers::Transfer;
 use super::writing::{Form, emit_bundle, emit_segment};
 use super::{Core, Peer};
 use crate::host::Host;
@@ -199,7 +199,7 @@ impl Peer {
             && self.tx.flight.records(first, count).all(awaited)
     }
 
-    /// Sends segments of the transfer at the front, up to a burst, if the window allows.
+    /// Sends segments of the payload that is next, up to a burst, if the window allows.
     pub(super) fn transmit_segments<H: Host>(
         &mut self,
         core: &mut Core,

@@ -609,3 +609,19 @@ fn data_moves_on_the_first_path_that_heals() {
         assert!(counts[healed] > others, "path {healed}: {counts:?}");
     }
 }
+
+/// Protocol.md §5.7: what is at most 1 MiB long overtakes what is longer, and long messages take turns.
+#[test]
+fn bulk_lets_other_messages_pass() {
+    const BULK_BYTES: u64 = 64 << 20;
+    let mut w = world(2, NO_FAILURE, |s| s.config.recv_buffer_bytes = 64 << 20);
+    let bulks = [(); 2].map(|()| (w.want(1, BULK_BYTES), w.post(0, 1, BULK_BYTES)));
+    w.run_for(5 * MILLISECOND);
+    let lens = [64, 64 << 10, 128 << 10, 1 << 20];
+    let others = lens.map(|len| (w.want(1, len), w.post(0, 1, len)));
+    w.run_for(5 * MILLISECOND);
+    assert_eq!(others.map(|(recv, _)| w.result(recv)), lens.map(|len| Some(Ok(len))));
+    assert_eq!(bulks.map(|(recv, _)| w.result(recv)), [None; 2]);
+    w.settle(PATIENCE_NS);
+    assert_eq!(bulks.map(|(recv, _)| w.result(recv)), [Some(Ok(BULK_BYTES)); 2]);
+}

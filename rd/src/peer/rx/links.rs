@@ -117,10 +117,11 @@ pub(crate) struct NextSegment {
 pub(super) struct Links {
     incoming: Slab<Incoming>,
     links: Slab<Link>,
-    /// Links in the order of their grants, in which they fill.
+    /// Links in the order of their grants, in which most of them fill: short ones overtake, and long ones take turns.
     granted: VecDeque<u16>,
-    /// Payload of the latest segment that did not end its link.
+    /// Payload of the latest segment that did not end its link, and the link.
     segment_bytes: u16,
+    latest: u16,
     /// Messages that wait for a free link.
     waiting: VecDeque<u32>,
 }
@@ -227,8 +228,8 @@ impl Links {
     }
 
     /// Learns the size of a segment that does not end its link.
-    pub fn learn(&mut self, segment_bytes: u16) {
-        self.segment_bytes = segment_bytes;
+    pub fn learn(&mut self, slot: usize, segment_bytes: u16) {
+        (self.latest, self.segment_bytes) = (slot as u16, segment_bytes);
     }
 
     /// Closes a link whose bytes are all there, or will not come.
@@ -268,7 +269,11 @@ impl Links {
 
     /// Hands the next expected segments to `f`, in order, until it returns false.
     pub fn each_next_segment(&self, mut f: impl FnMut(NextSegment) -> bool) {
-        for &slot in self.granted.iter().take(LINKS_AHEAD) {
+        // The sender most often stays with a link.
+        let is_latest = |slot: &&u16| **slot == self.latest;
+        let ahead = || self.granted.iter().take(LINKS_AHEAD);
+        let latest = ahead().filter(is_latest);
+        for &slot in latest.chain(ahead().filter(|slot| !is_latest(slot))) {
             let Some(link) = self.links.get(usize::from(slot)) else { return };
             let Some(message) = self.incoming.get(link.incoming as usize) else { return };
             let mut s_offset = link.coverage.fresh_bytes;
@@ -391,7 +396,7 @@ mod tests {
         assert_eq!(next(&links), [], "nobody knows how long segments are");
         let (link, _) = links.get(slot).expect("it is live");
         link.coverage.add(&mut Gaps::default(), &mut SpareGaps::default(), 0, 100).unwrap();
-        links.learn(100);
+        links.learn(slot, 100);
         assert_eq!(next(&links), [(100, 100), (200, 50)]);
     }
 }

@@ -574,7 +574,7 @@ impl Peer {
             core.stats.rx_payload_bytes += payload.len() as u64;
         }
         if !ends {
-            self.rx.links.learn(payload.len() as u16);
+            self.rx.links.learn(slot, payload.len() as u16);
         }
         if whole {
             self.close_link(core, host, now, slot);

@@ -3,8 +3,8 @@
 use super::links::{Incoming, Purpose};
 use super::tables;
 use crate::host::{Host, Operand, RecvToken, Remote, SendToken, Sources};
-use crate::peer::outbox::Transfer;
 use crate::peer::record::TxRecord;
+use crate::peer::transfers::Transfer;
 use crate::peer::{Core, Op, Peer, Role};
 use crate::stats::DropReason;
 use crate::units::Nanos;
