@@ -12,6 +12,7 @@ use super::responder::Responder;
 use super::rtt::longest_spacing_ns;
 use super::sending::Sending;
 use super::session::{Challenge, Hello};
+use super::tail::Tail;
 use super::{Core, PathSize, Peer, Phase};
 use crate::bitmap::BITS_MAX;
 use crate::cc::FlowParams;
@@ -348,6 +349,7 @@ impl Peer {
         self.lane = LaneSide::default();
         self.size.close();
         self.live = Liveness::default();
+        self.tail = Tail::default();
         self.proofs = None;
         let had_session = self.session.end();
         self.note_network(core);
@@ -381,6 +383,7 @@ impl Peer {
         self.fail_ops(core, host, OpError::Canceled);
         self.session.leave(now);
         self.live = Liveness::default();
+        self.tail = Tail::default();
     }
 
     /// Writes a hello and arms the next.
@@ -451,6 +454,12 @@ impl Peer {
 
     /// Writes a probe.
     pub(crate) fn emit_probe(&mut self, core: &mut Core, now: Nanos, burst: &mut TxBurst) {
+        self.emit_question(core, now, burst);
+        self.live.sent_probe();
+    }
+
+    /// Writes a probe that counts like one of the next round, and not against the peer.
+    pub(crate) fn emit_question(&mut self, core: &mut Core, now: Nanos, burst: &mut TxBurst) {
         let asker = self.asker(core);
         let asker = match core::mem::take(&mut self.tells_key) {
             true => Asker { key: core.key(self.id.key).map(Keys::id), ..asker },
@@ -469,7 +478,6 @@ impl Peer {
         emit_control(core, burst, h, proof, |out| asker.emit(out));
         burst.to = self.name;
         burst.path = path;
-        self.live.sent_probe();
         self.stays_awake(now);
         core.stats.probes += 1;
     }

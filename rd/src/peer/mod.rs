@@ -2,7 +2,8 @@
 //!
 //! `Peer` joins parts that own their fields:
 //!
-//! - `session.rs`: the session's ids and state; `liveness.rs`: whether the peer answers
+//! - `session.rs`: the session's ids and state; `liveness.rs`: whether the peer answers; `tail.rs`: when to ask for the last
+//!   packets
 //! - `sending.rs`: the sending side (`outbox.rs`: the queues; `transfers.rs`: which payload goes next; `flight.rs`:
 //!   unacknowledged packets; `steering.rs`: how many bytes may be in flight, and on which path)
 //! - `acks.rs` with `received.rs`: acknowledgements; `answers.rs`: their paths; `path_size.rs`: the datagram size of the
@@ -56,6 +57,7 @@ mod session;
 mod shared;
 mod sizing;
 mod steering;
+mod tail;
 mod telling;
 mod timers;
 mod transfers;
@@ -86,6 +88,7 @@ use requester::Requester;
 use responder::Responder;
 use sending::Sending;
 use session::Session;
+use tail::Tail;
 use telling::Telling;
 
 /// With the controller, an idle peer takes less than 4 KiB.
@@ -97,6 +100,7 @@ pub(crate) struct Peer {
     pub name: SocketAddr,
     pub session: Session,
     pub live: Liveness,
+    tail: Tail,
     /// The datagram size of the path.
     pub size: PathSize,
     /// Datagram bytes of the session: a copy of the value in `size`.
@@ -162,6 +166,7 @@ impl Peer {
             name,
             session: Session::new(gave_up),
             live: Liveness::default(),
+            tail: Tail::default(),
             size,
             datagram_bytes: 0,
             near: false,

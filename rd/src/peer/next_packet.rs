@@ -62,6 +62,14 @@ impl Peer {
             self.emit_probe(core, now, burst);
             return true;
         }
+        if self.tail.is_due() {
+            self.tail.done();
+            // What waits to be sent tells of the last packets as well.
+            if self.tx.flight.packets() > 0 && !self.tx.flight.has_retries() {
+                self.emit_question(core, now, burst);
+                return true;
+            }
+        }
         if self.acks.is_urgent() {
             self.emit_ack(core, now, burst);
             return true;
@@ -97,6 +105,7 @@ impl Peer {
             || self.acks.is_due(now)
             || self.size.is_due()
             || self.live.asks()
+            || self.tail.is_due()
             || self.session.owes_welcome()
     }
 

@@ -90,6 +90,7 @@ impl Peer {
         // Progress counts below. Any other one may come from the peer's own timer, for a hole that stays (protocol.md §7.2).
         if state.flags & (ACK_ECHO | ACK_PROBE_ANSWER) != 0 {
             self.live.answered(now, self.tx.flight.packets() > 0);
+            self.tail.answered();
         }
         self.tx.out.raise_limits(state.eager_limit_bytes, state.order_limit);
         if cum.since(self.tx.flight.una()) >= 0 {
@@ -127,7 +128,9 @@ impl Peer {
             self.deliver_early(core, host);
         }
         if progress || self.tx.flight.packets() == 0 {
-            self.live.progressed(now, self.tx.flight.packets() > 0, self.probe_timeout_ns(core));
+            let waits = self.tx.flight.packets() > 0;
+            self.live.progressed(now, waits, self.probe_timeout_ns(core));
+            self.tail.progressed(now, waits, self.tx.steering.tail_timeout_ns(&core.cfg));
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! The round trip to a peer, and the silence after which to probe.
 
 use crate::config::Config;
-use crate::units::Nanos;
+use crate::units::{MILLISECOND, Nanos};
 
 /// Least probes or hellos within the deadline, so that bad luck alone does not count as death.
 pub(super) const PROBES_PER_DEADLINE: Nanos = 10;
@@ -11,6 +11,8 @@ pub(super) fn longest_spacing_ns(cfg: &Config) -> Nanos {
     cfg.peer_timeout_ns / PROBES_PER_DEADLINE
 }
 
+/// Shortest silence before the question about the last packets: a quiet host lets a process wait for hardly more.
+const TAIL_MIN_NS: Nanos = MILLISECOND;
 /// A smaller deviation counts for one part in so many.
 const SHRINK: Nanos = 64;
 
@@ -38,7 +40,17 @@ impl Rtt {
 
     /// Silence (ns) after which to probe, where packets and their acknowledgements may wait for processes for `lag_ns`.
     pub(super) fn probe_timeout_ns(&self, cfg: &Config, lag_ns: Nanos) -> Nanos {
-        let silence = 2 * (self.smoothed_ns + lag_ns) + 4 * self.variance_ns;
-        silence.min(longest_spacing_ns(cfg)).max(cfg.rto_min_ns)
+        self.silence_ns(lag_ns).min(longest_spacing_ns(cfg)).max(cfg.rto_min_ns)
+    }
+
+    /// Silence (ns) after which to ask for the last packets sent; `None` if probes come as soon.
+    pub(super) fn tail_timeout_ns(&self, cfg: &Config, lag_ns: Nanos) -> Option<Nanos> {
+        let silence_ns = self.silence_ns(lag_ns).max(TAIL_MIN_NS);
+        let is_sooner = silence_ns < cfg.rto_min_ns.min(longest_spacing_ns(cfg));
+        (self.smoothed_ns > 0 && is_sooner).then_some(silence_ns)
+    }
+
+    fn silence_ns(&self, lag_ns: Nanos) -> Nanos {
+        2 * (self.smoothed_ns + lag_ns) + 4 * self.variance_ns
     }
 }

@@ -84,6 +84,11 @@ impl Steering {
         self.rtt.probe_timeout_ns(cfg, self.hosts.longest_ns())
     }
 
+    /// Silence (ns) after which to ask for the last packets sent; `None` if probes come as soon.
+    pub fn tail_timeout_ns(&self, cfg: &Config) -> Option<Nanos> {
+        self.rtt.tail_timeout_ns(cfg, self.hosts.longest_ns())
+    }
+
     /// The same for a peer known not to be busy.
     pub fn idle_timeout_ns(&self, cfg: &Config) -> Nanos {
         self.rtt.probe_timeout_ns(cfg, 0)

@@ -22,6 +22,7 @@ impl Peer {
         }
         let or_never = |timer: Option<Nanos>| timer.unwrap_or(Nanos::MAX);
         at = at.min(or_never(self.live.probe_at())).min(or_never(self.reclaim_at));
+        at = at.min(or_never(self.tail.at()));
         at = at.min(or_never(self.size.next_at())).min(or_never(self.tells_at()));
         at = at.min(self.acks.wake_at()).min(self.responder.wake_at());
         at = at.min(self.lane.wake_at());
@@ -62,6 +63,7 @@ impl Peer {
             Phase::Open => {
                 self.acks.scan(now, self.pace(core));
                 self.tx.steering.timer(now);
+                self.tail.timer(now);
                 if self.reclaim_at.is_some_and(|at| at <= now) {
                     self.reclaim(core, now);
                 }

@@ -113,6 +113,7 @@ impl Peer {
         let feedback = (self.tx.flight.bytes(), repeated);
         burst.ecn = self.tx.steering.sent(&core.cfg, now, burst, of_link, ecn, feedback);
         self.live.sent(now, self.probe_timeout_ns(core));
+        self.tail.sent(now, self.tx.steering.tail_timeout_ns(&core.cfg));
     }
 
     /// Whether small messages should go now (protocol.md §5.2).

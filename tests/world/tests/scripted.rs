@@ -39,6 +39,29 @@ fn the_last_packet_of_a_message_is_lost() {
     assert!(w.net.counts.lost == 1 && w.stats(0).probes > 0, "nothing but a probe finds it");
 }
 
+/// Protocol.md §7.2: the question about the last packets comes long before the probe timeout of 10 ms, and a peer that does
+/// not answer it gets one.
+#[test]
+fn a_lost_last_packet_is_found_soon() {
+    let mut w = world(2, NO_FAILURE, |s| s.config.rto_min_ns = 10 * MILLISECOND);
+    w.want(1, 10_000);
+    w.post(0, 1, 10_000);
+    w.settle(PATIENCE_NS);
+    let probes = w.stats(0).probes;
+    let recv = w.want(1, 10_000);
+    w.lose(1, |_, h| h.kind == PacketKind::Data && h.s_offset > 8000);
+    w.post(0, 1, 10_000);
+    w.run_for(4 * MILLISECOND);
+    assert_eq!(w.result(recv), Some(Ok(10_000)));
+    assert_eq!((w.net.counts.lost, w.stats(0).probes - probes), (1, 1));
+    w.settle(PATIENCE_NS);
+    w.lose(u32::MAX, |_, h| h.kind == PacketKind::Ack);
+    w.want(1, 10_000);
+    w.post(0, 1, 10_000);
+    w.run_for(9 * MILLISECOND);
+    assert_eq!(w.stats(0).probes - probes, 2);
+}
+
 /// Protocol.md §5.2: the second of two small messages goes at once, or waits so that a third may share its datagram.
 #[test]
 fn a_message_posted_after_a_look_does_not_wait_for_the_one_in_flight() {

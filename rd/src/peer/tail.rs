@@ -1,0 +1,90 @@
+//! The early question after the last packets sent (protocol.md §7.2): nothing that is sent later tells that one of them was
+//! lost, and the probe timeout is made for hosts that are busy.
+//!
+//! This part knows no packets and no round trips; `Peer` reports what is sent, acknowledged and answered. One question goes out
+//! until something new is acknowledged or answered, so that a peer that is busy is asked once.
+
+use crate::units::Nanos;
+
+/// See the module.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Tail {
+    /// Time of the question.
+    at: Option<Nanos>,
+    /// It is to be sent now.
+    is_due: bool,
+    /// It went out, and nothing has come since that answers it.
+    is_asked: bool,
+}
+
+impl Tail {
+    /// Notes a packet that the peer must acknowledge: the question is due after `silence_ns`, if there is to be one.
+    pub fn sent(&mut self, now: Nanos, silence_ns: Option<Nanos>) {
+        if !self.is_asked {
+            self.at = silence_ns.map(|silence_ns| now + silence_ns);
+        }
+    }
+
+    /// Notes that the peer has acknowledged something new, while more `waits` for that or not.
+    pub fn progressed(&mut self, now: Nanos, waits: bool, silence_ns: Option<Nanos>) {
+        *self = Tail::default();
+        self.sent(now, silence_ns.filter(|_| waits));
+    }
+
+    /// Notes an answer (protocol.md §7.2) that acknowledges nothing new: what is sent from now on may be asked for again.
+    pub fn answered(&mut self) {
+        self.is_asked = false;
+    }
+
+    /// Time of the question, if there is to be one.
+    pub fn at(&self) -> Option<Nanos> {
+        self.at
+    }
+
+    /// Makes the question due, if its time has come.
+    pub fn timer(&mut self, now: Nanos) {
+        if self.at.is_some_and(|at| at <= now) {
+            *self = Tail { at: None, is_due: true, is_asked: true };
+        }
+    }
+
+    /// True if the question is to be sent now.
+    pub fn is_due(&self) -> bool {
+        self.is_due
+    }
+
+    /// Notes that the question went out, or is not needed any more.
+    pub fn done(&mut self) {
+        self.is_due = false;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_question_goes_out_until_it_is_answered() {
+        let mut tail = Tail::default();
+        tail.sent(0, Some(10));
+        tail.sent(5, Some(10));
+        assert_eq!(tail.at(), Some(15), "it is about the last packet");
+        tail.timer(14);
+        assert!(!tail.is_due());
+        tail.timer(15);
+        assert!(tail.is_due());
+        tail.done();
+        tail.sent(20, Some(10));
+        assert_eq!((tail.at(), tail.is_due()), (None, false));
+        tail.answered();
+        tail.sent(30, Some(10));
+        assert_eq!(tail.at(), Some(40));
+        tail.timer(40);
+        tail.progressed(41, true, Some(10));
+        assert_eq!((tail.at(), tail.is_due()), (Some(51), false));
+        tail.progressed(42, false, Some(10));
+        assert_eq!(tail.at(), None);
+        tail.sent(50, None);
+        assert_eq!(tail.at(), None);
+    }
+}
