@@ -5,6 +5,7 @@
 //! [`TxSockets`].
 
 mod addr;
+mod calls;
 mod errqueue;
 mod faults;
 mod gso;

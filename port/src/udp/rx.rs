@@ -10,6 +10,7 @@ use std::ptr::NonNull;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::addr::RawAddr;
+use super::calls;
 use super::faults::Faults;
 use super::plan::Plan;
 use super::sockopt::{self, Side};
@@ -442,16 +443,15 @@ impl Frame {
         let (fd, headers) = (socket.as_raw_fd(), self.headers.as_mut_ptr().cast());
         // SAFETY: the first `vlen` headers are written, and point to parts, a name and a control
         // buffer of the stated sizes that all outlive the call. The parts are a slot's, and places
-        // for which the caller of `recv_planned` vouches. No timeout is passed.
-        let rc = unsafe {
-            libc::recvmmsg(fd, headers, vlen as u32, libc::MSG_DONTWAIT, std::ptr::null_mut())
-        };
-        if let Ok(received) = usize::try_from(rc) {
-            self.received = received;
-            return Ok(received);
+        // for which the caller of `recv_planned` vouches.
+        match unsafe { calls::recvmmsg(fd, headers, vlen, libc::MSG_DONTWAIT) } {
+            Ok(received) => {
+                self.received = received;
+                Ok(received)
+            }
+            Err(error) if is_empty(&error) => Ok(0),
+            Err(error) => Err(error),
         }
-        let error = io::Error::last_os_error();
-        if is_empty(&error) { Ok(0) } else { Err(error) }
     }
 
     fn arrival(&self, slot: usize) -> Option<Arrival> {

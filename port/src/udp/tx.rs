@@ -13,6 +13,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use crate::Burst;
 use erd_sys::unshared::Unshared;
 
+use super::calls;
 use super::errqueue::{self, NetError};
 use super::sockopt::{self, Side};
 use super::split::Cursor;
@@ -407,16 +408,14 @@ impl Messages {
     unsafe fn send(&mut self, fd: RawFd) -> Result<usize, i32> {
         let headers: *mut libc::mmsghdr = self.headers.as_mut_ptr().cast();
         // SAFETY: the first `count` headers are written, and the caller vouches for the rest.
-        let rc = unsafe {
+        let sent = unsafe {
             if self.count == 1 {
-                let sent = libc::sendmsg(fd, &raw const (*headers).msg_hdr, libc::MSG_DONTWAIT);
-                if sent < 0 { -1 } else { 1 }
+                calls::sendmsg(fd, &raw const (*headers).msg_hdr, libc::MSG_DONTWAIT).map(|_| 1)
             } else {
-                libc::sendmmsg(fd, headers, self.count as u32, libc::MSG_DONTWAIT)
+                calls::sendmmsg(fd, headers, self.count, libc::MSG_DONTWAIT)
             }
         };
-        usize::try_from(rc)
-            .map_err(|_| io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO))
+        sent.map_err(|error| error.raw_os_error().unwrap_or(libc::EIO))
     }
 }
 

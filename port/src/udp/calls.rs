@@ -1,0 +1,56 @@
+//! The system calls of the data path, without libc's wrappers.
+//!
+//! The wrappers are cancellation points (`pthreads(7)`): they allow and forbid the thread's cancellation around each call, which
+//! takes two atomic operations, and a thread that is cancelled in one would keep its endpoint's lock for good.
+
+use std::io;
+use std::os::fd::RawFd;
+
+/// `recvmmsg(2)` without a timeout; returns the number of messages.
+///
+/// # Safety
+/// The first `count` headers at `headers` are valid for reads and writes, and point to names, parts and control buffers of
+/// the sizes that they state.
+pub(super) unsafe fn recvmmsg(
+    fd: RawFd,
+    headers: *mut libc::mmsghdr,
+    count: usize,
+    flags: i32,
+) -> io::Result<usize> {
+    let timeout: *mut libc::timespec = std::ptr::null_mut();
+    // SAFETY: the caller vouches for the headers, and the other arguments are those of the call.
+    let rc = unsafe { libc::syscall(libc::SYS_recvmmsg, fd, headers, count, flags, timeout) };
+    returned(rc)
+}
+
+/// `sendmsg(2)`; returns the number of bytes.
+///
+/// # Safety
+/// `header` is valid for reads, and points to a name, parts and control messages of the sizes that it states.
+pub(super) unsafe fn sendmsg(
+    fd: RawFd,
+    header: *const libc::msghdr,
+    flags: i32,
+) -> io::Result<usize> {
+    // SAFETY: the caller vouches for the header, and the other arguments are those of the call.
+    returned(unsafe { libc::syscall(libc::SYS_sendmsg, fd, header, flags) })
+}
+
+/// `sendmmsg(2)`; returns the number of messages.
+///
+/// # Safety
+/// The first `count` headers at `headers` are valid for reads and writes, and point to names, parts and control messages of
+/// the sizes that they state.
+pub(super) unsafe fn sendmmsg(
+    fd: RawFd,
+    headers: *mut libc::mmsghdr,
+    count: usize,
+    flags: i32,
+) -> io::Result<usize> {
+    // SAFETY: the caller vouches for the headers, and the other arguments are those of the call.
+    returned(unsafe { libc::syscall(libc::SYS_sendmmsg, fd, headers, count, flags) })
+}
+
+fn returned(rc: libc::c_long) -> io::Result<usize> {
+    usize::try_from(rc).map_err(|_| io::Error::last_os_error())
+}
