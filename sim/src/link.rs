@@ -35,6 +35,15 @@ pub struct Jitter {
     pub spikes_ppm: u32,
 }
 
+/// Packets that take another way through a device than those around them: adaptive routing, a link of several cables.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Overtaking {
+    /// Packets in a million that others overtake.
+    pub share_ppm: u32,
+    /// Each of them is late by the time of so many packets at most.
+    pub places: u32,
+}
+
 /// What a link is like.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LinkConfig {
@@ -56,6 +65,8 @@ pub struct LinkConfig {
     pub control_first: bool,
     /// Noise, if any.
     pub jitter: Option<Jitter>,
+    /// Packets out of order, if there are any.
+    pub overtaking: Option<Overtaking>,
     /// What the depth of the queue is told in, in bytes; `None` if nobody asks.
     pub depth_unit_bytes: Option<u64>,
 }
@@ -73,6 +84,7 @@ impl LinkConfig {
             trims_last: false,
             control_first: false,
             jitter: None,
+            overtaking: None,
             depth_unit_bytes: None,
         }
     }
@@ -164,18 +176,38 @@ pub struct NodeCounters {
 #[derive(Clone, Debug)]
 pub struct WireEnd {
     jitter: Option<Jitter>,
+    overtaking: Option<Overtaking>,
     poll_at: Picos,
 }
 
 impl WireEnd {
-    /// One with this noise.
+    /// One with the noise and the order of a link.
     #[must_use]
-    pub fn new(jitter: Option<Jitter>) -> WireEnd {
-        WireEnd { jitter, poll_at: 0 }
+    pub fn new(config: &LinkConfig) -> WireEnd {
+        WireEnd { jitter: config.jitter, overtaking: config.overtaking, poll_at: 0 }
     }
 
-    /// When a packet is looked at that comes at a time, which is no earlier than that of the packet before.
-    pub fn seen_at(&mut self, at: Picos, random: impl FnMut() -> u32) -> Picos {
+    /// True if packets are looked at as they come.
+    #[must_use]
+    pub fn is_plain(&self) -> bool {
+        self.jitter.is_none() && self.overtaking.is_none()
+    }
+
+    /// When a packet is looked at that comes at a time, which is no earlier than that of the packet before, and took so long to
+    /// send.
+    pub fn seen_at(
+        &mut self,
+        at: Picos,
+        sending_ps: Picos,
+        mut random: impl FnMut() -> u32,
+    ) -> Picos {
+        if let Some(Overtaking { share_ppm, places }) = self.overtaking
+            && u64::from(random()) * 1_000_000 < u64::from(share_ppm) << 32
+        {
+            // Not by whole packets: two would arrive at one instant.
+            let most_ps = u128::from(sending_ps) * u128::from(places);
+            return at + 1 + (u128::from(random()) * most_ps >> 32) as Picos;
+        }
         let Some(jitter) = self.jitter else { return at };
         if at >= self.poll_at {
             self.poll_at = at + jitter.draw(random);

@@ -120,6 +120,7 @@ impl Scenario {
                 red_bdp: Some((0.2, 0.8)),
                 trimming: false,
                 jitter: None,
+                overtaking: None,
                 rto_min_ns: 100_000,
                 seed,
             },

@@ -1,7 +1,7 @@
 //! The tables under `sim/tables`, with the results of each scheme. A test compares them with the simulator, so a change
 //! of a controller shows as a difference.
 
-use crate::link::{Health, Jitter};
+use crate::link::{Health, Jitter, Overtaking};
 use crate::scenario::{Outcome, Scenario, Start};
 use crate::schemes;
 use crate::time::from_ns;
@@ -27,6 +27,8 @@ const JITTER_RTTS: u64 = 5_000;
 /// Messages that the lone flow has outstanding with noise. One is complete when the last of its
 /// paths has been polled, so that 8 of them would keep less than the window in flight.
 const JITTER_OUTSTANDING: u32 = 32;
+/// Packets of its path that overtake a late one, at most.
+const LATE_PLACES: u32 = 16;
 /// Schemes that do not react to congestion. Where their packets are trimmed for ever, each slot of
 /// the bottleneck costs dozens of packets, and nothing changes after the first round trips.
 const FIXED: [&str; 3] = ["erd", "single", "spray"];
@@ -49,7 +51,7 @@ const FLOWS_HEAD: &str = "scheme   flows start   util%   jain least  queue   p99
                           marks rtx_nack rtx_probe spurious";
 
 /// All tables.
-pub const TABLES: [Table; 5] = [
+pub const TABLES: [Table; 6] = [
     Table {
         name: "ecn",
         about: "Flows over 8 paths, 400 Gb/s, 12 us, RED 0.2 to 0.8 BDP, buffer 5 BDP.",
@@ -77,6 +79,13 @@ pub const TABLES: [Table; 5] = [
         about: "A lone flow, noise of the given mean and spikes of 200 us at every path's end; RTO 500 us.",
         head: "scheme   mean_us ecn   util%   jain least  queue   p99    drops rtx_nack rtx_probe spurious",
         rows: jitter,
+    },
+    Table {
+        name: "overtaking",
+        about: "One flow and eight, of whose packets some are late within their path by up to 16 packets' time.\n\
+                spurious: repeats that were not needed, of all packets.",
+        head: "scheme   flows late%   util%   jain least  queue   p99    drops rtx_nack rtx_probe spurious%",
+        rows: overtaking,
     },
     Table {
         name: "faults",
@@ -179,6 +188,22 @@ fn jitter(scheme: &str, out: &mut String) {
             reached(out, &o);
             let Outcome { rtx_nack, rtx_probe, rtx_spurious, .. } = o;
             writeln!(out, " {rtx_nack:>8} {rtx_probe:>9} {rtx_spurious:>8}").expect(FITS);
+        }
+    }
+}
+
+fn overtaking(scheme: &str, out: &mut String) {
+    for flows in [1, TRIAL_FLOWS] {
+        for percent in [0, 1, 10] {
+            let mut scenario = scenario(scheme, flows);
+            let late = Overtaking { share_ppm: percent * 10_000, places: LATE_PLACES };
+            scenario.net.overtaking = Some(late);
+            let o = scenario.run();
+            write!(out, "{scheme:<8} {flows:>5} {percent:>5}").expect(FITS);
+            reached(out, &o);
+            let Outcome { rtx_nack, rtx_probe, rtx_spurious, packets, .. } = o;
+            let spurious = 100.0 * rtx_spurious as f64 / packets.max(1) as f64;
+            writeln!(out, " {rtx_nack:>8} {rtx_probe:>9} {spurious:>9.2}").expect(FITS);
         }
     }
 }

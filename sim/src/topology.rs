@@ -3,7 +3,7 @@
 use crate::fabric::Fabric;
 use crate::fabric::blueprint::{Blueprint, LinkPlan, NodeId, Routes, Spread, SwitchPlan};
 use crate::ids::{HostId, LinkId, name_of};
-use crate::link::{Jitter, LinkConfig, Red};
+use crate::link::{Jitter, LinkConfig, Overtaking, Red};
 use crate::packet::FRAME_BYTES;
 use crate::time::{Picos, from_ns, serialization_ps};
 use crate::transport::erd::ErdHost;
@@ -49,6 +49,8 @@ pub struct Bottleneck {
     pub trimming: bool,
     /// Noise at the end of every path.
     pub jitter: Option<Jitter>,
+    /// Packets out of order on every path.
+    pub overtaking: Option<Overtaking>,
     /// Shortest retransmission timeout and scan spacing of the engines.
     pub rto_min_ns: Nanos,
     /// All the randomness there is.
@@ -92,6 +94,7 @@ impl Bottleneck {
             red: self.red_bdp.map(|(min, max)| Red::linear(bytes(min), bytes(max))),
             trimming: self.trimming,
             jitter: self.jitter,
+            overtaking: self.overtaking,
             depth_unit_bytes: Some(bytes(1.0)),
             ..LinkConfig::delay(0)
         }

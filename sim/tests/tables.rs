@@ -45,6 +45,11 @@ fn with_noise() {
 }
 
 #[test]
+fn with_packets_out_of_order() {
+    hold("overtaking");
+}
+
+#[test]
 fn with_broken_paths() {
     hold("faults");
 }

@@ -55,7 +55,6 @@ pub(super) struct Waiting {
     pub(super) queue: Queue,
     end: WireEnd,
     bytes_per_s: Option<u64>,
-    noisy: bool,
     /// When the far end made it pause.
     paused_at: Picos,
 }
@@ -84,9 +83,8 @@ impl Port {
         let config = &plan.config;
         let mut waiting = Waiting {
             queue: Queue::new(config, seed),
-            end: WireEnd::new(config.jitter),
+            end: WireEnd::new(config),
             bytes_per_s: config.bytes_per_s,
-            noisy: config.jitter.is_some(),
             paused_at: 0,
         };
         let mut port = Port {
@@ -119,7 +117,7 @@ impl Port {
         let per_byte = |rate: u64| scaled.div_ceil(rate.into()) as u64;
         self.per_byte = waiting.bytes_per_s.map_or(0, per_byte);
         waiting.queue.set_health(now, health, lost);
-        self.set(ODD, health != Health::Up || waiting.noisy);
+        self.set(ODD, health != Health::Up || !waiting.end.is_plain());
         self.set(QUEUED, !waiting.queue.is_empty());
     }
 
@@ -225,15 +223,16 @@ impl Port {
     /// Sends a packet, which begins now.
     pub(super) fn launch(&mut self, waiting: &mut Waiting, now: Picos, mut hop: Hop) -> Launch {
         hop.ingress = self.ingress;
-        self.free_at = now + self.sending_ps(hop.wire_bytes);
+        let sending_ps = self.sending_ps(hop.wire_bytes);
+        self.free_at = now + sending_ps;
         let mut at = self.free_at + self.propagation_ps;
         let mut lost = false;
         if self.has(ODD) {
             let Waiting { end, queue, .. } = waiting;
-            at = end.seen_at(at, || queue.random());
+            at = end.seen_at(at, sending_ps, || queue.random());
             lost = queue.corrupts(hop.wire_bytes);
         }
-        // Packets of one link stay in order, even those that one look finds.
+        // Packets of one link stay in order, even those that one look finds, except where some overtake others.
         self.latest_count = if at == self.latest_at { self.latest_count + 1 } else { 0 };
         self.latest_at = at;
         debug_assert!(self.latest_count < 1 << SEQUENCE_BITS, "few packets come at one instant");

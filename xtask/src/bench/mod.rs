@@ -31,12 +31,13 @@ struct Plan {
     core: Core,
     program: PathBuf,
     hub_program: PathBuf,
+    behind_program: PathBuf,
     providers: Vec<String>,
     runs: usize,
     quick: bool,
     point_ms: u64,
     cpus: String,
-    tests: [(Test, &'static [u64]); 10],
+    tests: [(Test, &'static [u64]); 12],
 }
 
 const LATENCY_SIZES: &[u64] = &[0, 8, 64, 1024, 8192, 65_536, 1 << 20, 4 << 20];
@@ -49,6 +50,8 @@ const RATE_SIZES: &[u64] = &[64];
 const MEMORY_SIZES: &[u64] = &[65_536, 1 << 20];
 const FETCH_SIZES: &[u64] = &[8];
 const SLEEP_SIZES: &[u64] = &[8];
+const BEHIND_SIZES: &[u64] = &[64, 65_536, 131_072, 1 << 20];
+const BULK_SIZES: &[u64] = &[0, 64, 65_536, 131_072, 1 << 20];
 const HUB_ENDPOINTS: &[u64] = &[1, 16, 256, 1000];
 const QUICK_HUB_ENDPOINTS: &[u64] = &[16, 256];
 
@@ -93,11 +96,13 @@ impl Plan {
         };
         let program = compile(layout, "tests/c/bench")?;
         let hub_program = compile(layout, "tests/c/bench_hub")?;
+        let behind_program = compile(layout, "tests/c/bench_behind")?;
         let quick = args.quick;
         Ok(Plan {
             core,
             program,
             hub_program,
+            behind_program,
             providers,
             runs: args.runs.unwrap_or(if quick { 1 } else { 5 }).max(1),
             quick,
@@ -114,6 +119,8 @@ impl Plan {
                 (Test::Read, MEMORY_SIZES),
                 (Test::Fetch, FETCH_SIZES),
                 (Test::Hub, if quick { QUICK_HUB_ENDPOINTS } else { HUB_ENDPOINTS }),
+                (Test::Behind, BEHIND_SIZES),
+                (Test::Bulk, BULK_SIZES),
             ],
         })
     }
@@ -131,10 +138,14 @@ impl Plan {
         let list: Vec<String> = sizes.iter().map(u64::to_string).collect();
         let list = list.join(",");
         let limit = Duration::from_secs(POINT_LIMIT_S * (sizes.len() as u64 + 1) + 20);
-        let job = if test == Test::Hub {
-            Job::new(&self.hub_program).args(["-n", &list])
-        } else {
-            Job::new(&self.program).args(["-t", test.name(), "-s", &list])
+        let job = match test {
+            Test::Hub => Job::new(&self.hub_program).args(["-n", &list]),
+            Test::Behind | Test::Bulk => Job::new(&self.behind_program),
+            _ => Job::new(&self.program),
+        };
+        let job = match test {
+            Test::Hub => job,
+            _ => job.args(["-t", test.name(), "-s", &list]),
         };
         let job = job
             .args(["-p", name, "-c", &self.cpus])
@@ -163,7 +174,8 @@ fn measure(layout: &Layout, plan: &Plan) -> Result<Results> {
                 let name = &plan.providers[(turn + run) % plan.providers.len()];
                 bar.set_message(format!("{name} {}", test.name()));
                 let job = plan.job(layout, name, test, sizes);
-                let lines = plan.has_two_cpus() && test != Test::Hub;
+                let of_pair = !matches!(test, Test::Hub | Test::Behind | Test::Bulk);
+                let lines = plan.has_two_cpus() && of_pair;
                 let job = if lines { job.args(["-n"]) } else { job };
                 let ended = job.finish(&log)?;
                 let found = results.take(name, &ended.output)?;

@@ -28,6 +28,10 @@ pub enum Test {
     /// Round trips between one endpoint and many of another process. In place of a size of messages the
     /// results have the number of endpoints.
     Hub,
+    /// A message until the peer's word that it has come, while a long one is under way.
+    Behind,
+    /// The long one and such messages together. Size 0 is the long one alone.
+    Bulk,
 }
 
 impl Test {
@@ -45,13 +49,16 @@ impl Test {
             Test::Read => "read",
             Test::Fetch => "fetch",
             Test::Hub => "hub",
+            Test::Behind => "behind",
+            Test::Bulk => "bulk",
         }
     }
 
     fn named(name: &str) -> Option<Test> {
         let messages = [Test::Latency, Test::Sleep, Test::Exchange, Test::Bandwidth, Test::Reuse];
         let others = [Test::Rate, Test::Write, Test::Read, Test::Fetch, Test::Hub];
-        let all = messages.into_iter().chain(others);
+        let bulk = [Test::Behind, Test::Bulk];
+        let all = messages.into_iter().chain(others).chain(bulk);
         all.into_iter().find(|test| test.name() == name)
     }
 
@@ -59,8 +66,8 @@ impl Test {
     #[must_use]
     pub fn main_value(self) -> &'static str {
         match self {
-            Test::Latency | Test::Sleep | Test::Exchange | Test::Fetch => "p50_us",
-            Test::Bandwidth | Test::Reuse | Test::Write | Test::Read => "bytes_per_s",
+            Test::Latency | Test::Sleep | Test::Exchange | Test::Fetch | Test::Behind => "p50_us",
+            Test::Bandwidth | Test::Reuse | Test::Write | Test::Read | Test::Bulk => "bytes_per_s",
             Test::Rate | Test::Hub => "messages_per_s",
         }
     }

@@ -62,6 +62,10 @@ fn title(test: Test) -> &'static str {
         Test::Write => "Writes into the peer's memory in MB/s, 64 outstanding",
         Test::Read => "Reads out of the peer's memory in MB/s, 64 outstanding",
         Test::Fetch => "Atomic fetch and add in us, there and back: p50 (p99, p99.9)",
+        Test::Behind => {
+            "From a message's send to the peer's word that it has come, while 512 MiB are under way, in us: p50 (p99, p99.9)"
+        }
+        Test::Bulk => "512 MiB and such messages together in MB/s; size 0: the long message alone",
         Test::Hub => "Round trips of 64 B a second in thousands, of so many endpoints with one",
     }
 }
@@ -106,11 +110,13 @@ fn value(results: &Results, provider: &str, test: Test, size: u64, place: Place)
     let median = |name| results.median(provider, test, size, name, place);
     let Some(main) = median(test.main_value()) else { return "-".to_owned() };
     match test {
-        Test::Latency | Test::Sleep | Test::Exchange | Test::Fetch => {
+        Test::Latency | Test::Sleep | Test::Exchange | Test::Fetch | Test::Behind => {
             let tail = |name| median(name).unwrap_or(f64::NAN);
             format!("{main:.2} ({:.1}, {:.1})", tail("p99_us"), tail("p999_us"))
         }
-        Test::Bandwidth | Test::Reuse | Test::Write | Test::Read => format!("{:.0}", main / 1e6),
+        Test::Bandwidth | Test::Reuse | Test::Write | Test::Read | Test::Bulk => {
+            format!("{:.0}", main / 1e6)
+        }
         Test::Rate | Test::Hub => format!("{:.0}", main / 1e3),
     }
 }
