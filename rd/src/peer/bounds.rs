@@ -488,6 +488,26 @@ fn pauses() -> impl Iterator<Item = u64> {
 }
 
 #[test]
+fn a_path_that_keeps_no_order_is_given_time_for_it_and_less_once_it_does() {
+    let mut paths = Paths::default();
+    paths.sent(1_000_000, 2, 1, 100, 1000);
+    assert_eq!(paths.note_acked(1_000_500, 1, 1_000_400), 0);
+    assert!(paths.was_overtaken(1, 1_000_399));
+    assert_eq!(paths.note_acked(1_000_510, 1, 1_000_300), 100);
+    paths.note_late(1, 100, 10_000);
+    assert!(!paths.was_overtaken(1, 1_000_275) && paths.was_overtaken(1, 1_000_274));
+    assert!(!paths.was_overtaken(0, 1_000_000), "another path");
+    paths.note_late(1, 90_000, 80);
+    assert!(!paths.was_overtaken(1, 1_000_275), "a smaller one does not shrink it");
+    let mut latest = 1_000_400;
+    for _ in 0..3_000 {
+        latest += 10;
+        paths.note_acked(latest + 100, 1, latest as u32);
+    }
+    assert!(paths.was_overtaken(1, latest - 10), "it keeps order now");
+}
+
+#[test]
 fn what_was_acknowledged_long_ago_overtakes_nothing() {
     const BEFORE: u64 = 5_000_000_000;
     for (pause_ns, is_late) in pauses().flat_map(|pause| [(pause, false), (pause, true)]) {

@@ -20,6 +20,11 @@ const LEVEL_LOSSY: u8 = 3;
 /// Longest timeout to count with: eight of them fit into a difference of 32-bit times.
 const TIMEOUT_MAX_NS: Nanos = 1 << 28;
 
+/// The tolerance for packets out of order is what was seen, and one part in so many of it more.
+const TOLERANCE_PARTS: u32 = 4;
+/// It shrinks by one part in so many with each record of the path: by two thirds after 1,024 records in order.
+const TOLERANCE_SHRINK: u32 = 1024;
+
 /// The path is left alone.
 const BAD: u8 = 1;
 /// A packet went out on it since then.
@@ -44,9 +49,11 @@ struct PathTx {
     acked_sent_at_ns: u32,
     /// Send time of the timed packet. For a bad path, when it turned bad or was last tried.
     at_ns: u32,
+    /// How much later than a packet others may have been sent that come before it (protocol.md §7.1).
+    tolerance_ns: u32,
 }
 
-const _: () = assert!(size_of::<PathTx>() <= 16);
+const _: () = assert!(size_of::<PathTx>() <= 20);
 
 impl PathTx {
     fn has(&self, bits: u8) -> bool {
@@ -141,23 +148,35 @@ impl Paths {
     }
 
     /// Notes a record of a received packet, sent at this time on this path. A record that is too old for 32 bits says
-    /// nothing of what was sent since.
-    pub(super) fn note_acked(&mut self, now: Nanos, path: u8, sent_at_ns: u32) {
+    /// nothing of what was sent since. Returns how much later the latest one was sent that came before.
+    pub(super) fn note_acked(&mut self, now: Nanos, path: u8, sent_at_ns: u32) -> u32 {
         if (now as u32).wrapping_sub(sent_at_ns) > AGE_MAX_NS {
-            return;
+            return 0;
         }
-        let Some(p) = self.each.get_mut(usize::from(path)) else { return };
-        if !p.has(ACKED) || is_after(sent_at_ns, p.acked_sent_at_ns) {
-            p.state |= ACKED;
-            p.acked_sent_at_ns = sent_at_ns;
+        let Some(p) = self.each.get_mut(usize::from(path)) else { return 0 };
+        if p.has(ACKED) && !is_after(sent_at_ns, p.acked_sent_at_ns) {
+            return p.acked_sent_at_ns.wrapping_sub(sent_at_ns);
         }
+        p.state |= ACKED;
+        p.acked_sent_at_ns = sent_at_ns;
+        p.tolerance_ns -= p.tolerance_ns.div_ceil(TOLERANCE_SHRINK);
+        0
     }
 
-    /// True if a packet sent later on the same path was received.
+    /// Notes that a packet came which was overtaken by so much on its path, and not lost. The tolerance is `most_ns` at most.
+    pub(super) fn note_late(&mut self, path: u8, late_ns: u32, most_ns: Nanos) {
+        let Some(p) = self.each.get_mut(usize::from(path)) else { return };
+        let most_ns = most_ns.min(TIMEOUT_MAX_NS) as u32;
+        let seen_ns = late_ns.saturating_add(late_ns / TOLERANCE_PARTS);
+        p.tolerance_ns = p.tolerance_ns.max(seen_ns.min(most_ns));
+    }
+
+    /// True if a packet sent later on the same path was received, by more than the path's tolerance.
     pub(super) fn was_overtaken(&self, path: u16, sent_at: Nanos) -> bool {
-        self.each
-            .get(usize::from(path))
-            .is_some_and(|p| p.has(ACKED) && is_after(p.acked_sent_at_ns, sent_at as u32))
+        self.each.get(usize::from(path)).is_some_and(|p| {
+            let until_ns = (sent_at as u32).wrapping_add(p.tolerance_ns);
+            p.has(ACKED) && is_after(p.acked_sent_at_ns, until_ns)
+        })
     }
 
     /// Notes an acknowledged packet, last sent on this path at this time.

@@ -147,13 +147,17 @@ impl Peer {
     ) -> (u64, u32) {
         let (mut total, mut total_ce) = (0, 0);
         for echo in sections.echoes() {
-            self.tx.steering.note_acked(now, &echo);
+            let late_ns = self.tx.steering.note_acked(now, &echo);
             let mut acked_bytes = 0;
             for n in 0..u32::from(echo.count) {
                 let place = Psn(echo.psn).plus(n).since(self.tx.flight.una());
                 if let Ok(at) = usize::try_from(place) {
                     acked_bytes += self.ack_one(core, host, now, at);
                 }
+            }
+            // A duplicate is always late.
+            if late_ns > 0 && acked_bytes > 0 {
+                self.tx.steering.note_late(&echo, late_ns);
             }
             total += acked_bytes;
             let (times, app_limited) = ((now, arrived), !self.tx.wants());

@@ -263,9 +263,16 @@ impl Steering {
         Some(rtt.into())
     }
 
-    /// Notes a record that names packets of a path, with their send time.
-    pub fn note_acked(&mut self, now: Nanos, echo: &Echo) {
-        self.flow.paths.note_acked(now, echo.path, echo.sent_at_ns);
+    /// Notes a record that names packets of a path, with their send time. Returns how much later (ns) the latest one of that
+    /// path was sent that came before.
+    pub fn note_acked(&mut self, now: Nanos, echo: &Echo) -> u32 {
+        self.flow.paths.note_acked(now, echo.path, echo.sent_at_ns)
+    }
+
+    /// Notes that packets came late which others on their path overtook. A path's order tells nothing beyond a round trip, as
+    /// in RACK (RFC 8985, section 6.2).
+    pub fn note_late(&mut self, echo: &Echo, late_ns: u32) {
+        self.flow.paths.note_late(echo.path, late_ns, self.rtt.smoothed_ns);
     }
 
     /// Tells the controller of a record, by which `acked_bytes` are newly acknowledged. Returns how many of these were
