@@ -206,7 +206,7 @@ impl WireEnd {
         {
             // Not by whole packets: two would arrive at one instant.
             let most_ps = u128::from(sending_ps) * u128::from(places);
-            return at + 1 + (u128::from(random()) * most_ps >> 32) as Picos;
+            return at + 1 + ((u128::from(random()) * most_ps) >> 32) as Picos;
         }
         let Some(jitter) = self.jitter else { return at };
         if at >= self.poll_at {

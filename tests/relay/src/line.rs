@@ -21,14 +21,8 @@ pub struct Line {
 impl Line {
     /// A line on which nothing is under way.
     pub fn new(config: LinkConfig, seed: u64) -> Line {
-        let queue = Queue::new(&config, seed);
-        Line {
-            config,
-            queue,
-            sending: None,
-            wire: VecDeque::new(),
-            end: WireEnd::new(config.jitter),
-        }
+        let (queue, end) = (Queue::new(&config, seed), WireEnd::new(&config));
+        Line { config, queue, sending: None, wire: VecDeque::new(), end }
     }
 
     pub fn queue(&self) -> &Queue {
@@ -78,7 +72,8 @@ impl Line {
             return;
         }
         let at = now + self.config.propagation_ps;
-        let at = self.end.seen_at(at, || self.queue.random());
+        let sending_ps = self.config.sending_ps(hop.wire_bytes);
+        let at = self.end.seen_at(at, sending_ps, || self.queue.random());
         self.wire.push_back((at, hop));
     }
 
