@@ -15,17 +15,13 @@
  * With -n each point also tells how far apart the two processors are, before it and after it: line_ns is
  * what a cache line takes there and back. A virtual machine's processors move between its host's.
  * A point that doesn't end within its limit is reported as such and ends the program with status 3. */
-#include "node.h"
+#include "line.h"
 
 #include <getopt.h>
-#include <stdatomic.h>
-#include <sys/mman.h>
 #include <rdma/fi_atomic.h>
 #include <rdma/fi_rma.h>
 
 enum { DATA_TAG = 7, ACK_TAG = 9, SIZES_MAX = 32, SAMPLES_MAX = 200000, WINDOW_MAX = 1024, BATCH = 16, SLEEP_MS = 1000 };
-/* Turns of a cache line: in all, and for each time that is taken. */
-enum { LINE_TURNS = 2000, LINE_BATCH = 100 };
 enum test { LATENCY, SLEEP, EXCHANGE, BANDWIDTH, REUSE, RATE, WRITE, READ, FETCH, TESTS, LINE, END };
 static const char *const TEST_NAMES[TESTS] = {"latency", "sleep", "exchange", "bandwidth", "reuse", "rate", "write", "read", "fetch"};
 
@@ -256,16 +252,6 @@ static void serve_stream(struct side *side)
         send_ack(side);
 }
 
-/* Answers each odd number in the line with the even one that follows. */
-static void serve_line(struct side *side)
-{
-    for (uint64_t turn = 0; turn < LINE_TURNS; turn++) {
-        while (atomic_load(side->plan->line) != 2 * turn + 1)
-            ;
-        atomic_store(side->plan->line, 2 * turn + 2);
-    }
-}
-
 static void serve(struct side *side)
 {
     for (;;) {
@@ -276,7 +262,7 @@ static void serve(struct side *side)
             return;
         alarm(side->plan->limit_seconds + 2);
         if (side->command.test == LINE) {
-            serve_line(side);
+            line_answer(side->plan->line);
             continue;
         }
         side->received = 0;
@@ -403,27 +389,15 @@ static uint64_t bytes_on_loopback(void)
     return bytes;
 }
 
-/* ns of a cache line there and back, of the fastest batch, as others may interrupt one; 0 where it is
- * not to be timed. */
-static uint64_t line_ns(struct side *side)
+/* What a cache line takes there and back in ns; 0 where it is not to be timed. */
+static uint64_t time_line(struct side *side)
 {
-    _Atomic uint64_t *line = side->plan->line;
     struct command command = {.test = LINE};
-    uint64_t least = UINT64_MAX, start = 0;
-    if (!line)
+    if (!side->plan->line)
         return 0;
-    atomic_store(line, 0);
+    atomic_store(side->plan->line, 0);
     oob_send(side->oob, &command, sizeof command);
-    for (uint64_t turn = 0; turn < LINE_TURNS; turn++) {
-        if (turn % LINE_BATCH == 0)
-            start = now_ns();
-        atomic_store(line, 2 * turn + 1);
-        while (atomic_load(line) != 2 * turn + 2)
-            ;
-        if (turn % LINE_BATCH == LINE_BATCH - 1 && now_ns() - start < least)
-            least = now_ns() - start;
-    }
-    return least / LINE_BATCH;
+    return line_ns(side->plan->line);
 }
 
 static int ascending(const void *a, const void *b)
@@ -432,7 +406,7 @@ static int ascending(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* `lines`: what line_ns answered before and after. */
+/* `lines`: what time_line answered before and after. */
 static void print_point(struct side *side, uint64_t took_ns, uint64_t *samples, uint64_t lo_bytes,
                         const uint64_t lines[2])
 {
@@ -474,9 +448,9 @@ static void measure(struct side *side, uint64_t *samples)
     count = count < unit * 4 ? unit * 4 : count > most ? most : count;
     count -= count % unit;
     before = bytes_on_loopback();
-    lines[0] = line_ns(side);
+    lines[0] = time_line(side);
     took = ask(side, count, samples);
-    lines[1] = line_ns(side);
+    lines[1] = time_line(side);
     print_point(side, took, samples, bytes_on_loopback() - before, lines);
     alarm(0);
 }
@@ -502,14 +476,6 @@ static void client(struct side *side)
     side->command.test = END;
     oob_send(side->oob, &side->command, sizeof side->command);
     free(samples);
-}
-
-static void *zeroed(size_t count, size_t bytes)
-{
-    void *memory = NULL;
-    check(posix_memalign(&memory, 4096, count * bytes) == 0, "no memory for %zu bytes", count * bytes);
-    memset(memory, 0, count * bytes);
-    return memory;
 }
 
 /* The server lets the client reach its receive buffers. */
@@ -540,10 +506,10 @@ static void run_side(const struct plan *plan, int oob, bool server)
     for (size_t i = 0; i < plan->sizes_count; i++)
         side.slot_bytes = plan->sizes[i] > side.slot_bytes ? plan->sizes[i] : side.slot_bytes;
     side.slot_bytes = (side.slot_bytes + 4096) / 4096 * 4096;
-    side.tx = zeroed(plan->window, side.slot_bytes);
-    side.rx = zeroed(plan->window, side.slot_bytes);
-    side.tx_ops = zeroed(plan->window, sizeof(struct op));
-    side.rx_ops = zeroed(plan->window, sizeof(struct op));
+    side.tx = node_memory(plan->window, side.slot_bytes);
+    side.rx = node_memory(plan->window, side.slot_bytes);
+    side.tx_ops = node_memory(plan->window, sizeof(struct op));
+    side.rx_ops = node_memory(plan->window, sizeof(struct op));
     for (size_t i = 0; i < plan->window; i++)
         side.tx_ops[i].state = 1;
     options.wait = plan->tests[SLEEP] ? FI_WAIT_UNSPEC : FI_WAIT_NONE;
@@ -591,14 +557,6 @@ static void add_size(struct plan *plan, const char *word)
     plan->sizes[plan->sizes_count++] = strtoull(word, NULL, 10);
 }
 
-/* A word that both processes see, on two processors that spinning can hold. */
-static void share_line(struct plan *plan)
-{
-    check(plan->cpus[0] >= 0 && plan->cpus[1] >= 0 && plan->cpus[0] != plan->cpus[1], "-n wants two CPUs in -c");
-    plan->line = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    check(plan->line != MAP_FAILED, "mmap: %s", strerror(errno));
-}
-
 static void parse(struct plan *plan, int argc, char **argv)
 {
     bool lines = false;
@@ -624,7 +582,7 @@ static void parse(struct plan *plan, int argc, char **argv)
     check(plan->provider && plan->sizes_count, "-p, -t and -s are needed");
     check(plan->window >= 1 && plan->window <= WINDOW_MAX, "-w: 1 to %d", WINDOW_MAX);
     if (lines)
-        share_line(plan);
+        plan->line = line_share(plan->cpus);
 }
 
 int main(int argc, char **argv)

@@ -94,6 +94,15 @@ static inline void must(int64_t rc, const char *what)
             die(__VA_ARGS__);                                                                      \
     } while (0)
 
+/* Zeroed memory from a page's start on. */
+static inline void *node_memory(size_t count, size_t bytes)
+{
+    void *memory = NULL;
+    check(posix_memalign(&memory, 4096, count * bytes) == 0, "no memory for %zu bytes", count * bytes);
+    memset(memory, 0, count * bytes);
+    return memory;
+}
+
 /* Binds this process to one CPU, where there is such a CPU. */
 static inline void pin_to_cpu(int cpu)
 {

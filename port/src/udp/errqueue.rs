@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use super::addr::RawAddr;
+use super::calls;
 
 /// Errors taken from one socket in one call.
 const DRAIN_LIMIT: usize = 64;
@@ -51,8 +52,7 @@ pub(super) fn drain(socket: BorrowedFd<'_>, f: &mut impl FnMut(SocketAddr, NetEr
         let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
         // SAFETY: the header points to a name and a control buffer of the stated sizes, and to no
         // payload buffer: the copy of the packet that caused the error is of no use to us.
-        let rc = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut header, flags) };
-        if rc < 0 {
+        if unsafe { calls::recvmsg(socket.as_raw_fd(), &raw mut header, flags) }.is_err() {
             break;
         }
         // SAFETY: the call succeeded, so the kernel wrote the control messages it counted.

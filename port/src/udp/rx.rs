@@ -192,10 +192,11 @@ impl RxSocket {
         let flags = libc::MSG_PEEK | libc::MSG_TRUNC | libc::MSG_DONTWAIT;
         // SAFETY: the slots are this port's own and longer than a head. With MSG_TRUNC the answer
         // is the arrival's length, and no more than a head is written.
-        let rc = unsafe { libc::recv(fd, self.slots.at(0, 0).cast(), head_bytes, flags) };
-        let Ok(bytes) = usize::try_from(rc) else {
-            let error = io::Error::last_os_error();
-            return if is_empty(&error) { Ok(Next::Nothing) } else { Err(error) };
+        let looked = unsafe { calls::recv(fd, self.slots.at(0, 0).cast(), head_bytes, flags) };
+        let bytes = match looked {
+            Ok(bytes) => bytes,
+            Err(error) if is_empty(&error) => return Ok(Next::Nothing),
+            Err(error) => return Err(error),
         };
         // SAFETY: nothing writes the slot meanwhile. An arrival that is shorter than a head ends
         // nowhere in the plan.

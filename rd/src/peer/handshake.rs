@@ -478,6 +478,7 @@ impl Peer {
         emit_control(core, burst, h, proof, |out| asker.emit(out));
         burst.to = self.name;
         burst.path = path;
+        self.tail.asked();
         self.stays_awake(now);
         core.stats.probes += 1;
     }

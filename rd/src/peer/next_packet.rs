@@ -2,6 +2,7 @@
 //! small messages, acknowledgements that are due, new data (protocol.md §3, §6, §7).
 
 use super::session::Due;
+use super::tail::Tail;
 use super::{Core, Peer, Phase};
 use crate::host::{Host, Reach};
 use crate::transmit::TxBurst;
@@ -63,12 +64,12 @@ impl Peer {
             return true;
         }
         if self.tail.is_due() {
-            self.tail.done();
-            // What waits to be sent tells of the last packets as well.
             if self.tx.flight.packets() > 0 && !self.tx.flight.has_retries() {
                 self.emit_question(core, now, burst);
                 return true;
             }
+            // A repetition asks for an acknowledgement, too, and is a last packet itself.
+            self.tail = Tail::default();
         }
         if self.acks.is_urgent() {
             self.emit_ack(core, now, burst);

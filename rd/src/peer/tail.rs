@@ -44,7 +44,7 @@ impl Tail {
     /// Makes the question due, if its time has come.
     pub fn timer(&mut self, now: Nanos) {
         if self.at.is_some_and(|at| at <= now) {
-            *self = Tail { at: None, is_due: true, is_asked: true };
+            (self.at, self.is_due) = (None, true);
         }
     }
 
@@ -53,9 +53,9 @@ impl Tail {
         self.is_due
     }
 
-    /// Notes that the question went out, or is not needed any more.
-    pub fn done(&mut self) {
-        self.is_due = false;
+    /// Notes a probe, which asks the same, whatever it went out for.
+    pub fn asked(&mut self) {
+        *self = Tail { at: None, is_due: false, is_asked: true };
     }
 }
 
@@ -73,7 +73,7 @@ mod tests {
         assert!(!tail.is_due());
         tail.timer(15);
         assert!(tail.is_due());
-        tail.done();
+        tail.asked();
         tail.sent(20, Some(10));
         assert_eq!((tail.at(), tail.is_due()), (None, false));
         tail.answered();

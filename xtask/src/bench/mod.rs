@@ -51,7 +51,6 @@ const MEMORY_SIZES: &[u64] = &[65_536, 1 << 20];
 const FETCH_SIZES: &[u64] = &[8];
 const SLEEP_SIZES: &[u64] = &[8];
 const BEHIND_SIZES: &[u64] = &[64, 65_536, 131_072, 1 << 20];
-const BULK_SIZES: &[u64] = &[0, 64, 65_536, 131_072, 1 << 20];
 const HUB_ENDPOINTS: &[u64] = &[1, 16, 256, 1000];
 const QUICK_HUB_ENDPOINTS: &[u64] = &[16, 256];
 
@@ -120,13 +119,18 @@ impl Plan {
                 (Test::Fetch, FETCH_SIZES),
                 (Test::Hub, if quick { QUICK_HUB_ENDPOINTS } else { HUB_ENDPOINTS }),
                 (Test::Behind, BEHIND_SIZES),
-                (Test::Bulk, BULK_SIZES),
+                (Test::Bulk, BEHIND_SIZES),
             ],
         })
     }
 
+    /// The tests that have a run of their own: the one of [`Test::Behind`] gives the points of [`Test::Bulk`], too.
+    fn measured(&self) -> impl Iterator<Item = (Test, &'static [u64])> {
+        self.tests.into_iter().filter(|(test, _)| *test != Test::Bulk)
+    }
+
     fn points(&self) -> usize {
-        let sizes: usize = self.tests.iter().map(|(_, sizes)| sizes.len()).sum();
+        let sizes: usize = self.measured().map(|(_, sizes)| sizes.len()).sum();
         self.runs * self.providers.len() * sizes
     }
 
@@ -140,16 +144,17 @@ impl Plan {
         let limit = Duration::from_secs(POINT_LIMIT_S * (sizes.len() as u64 + 1) + 20);
         let job = match test {
             Test::Hub => Job::new(&self.hub_program).args(["-n", &list]),
-            Test::Behind | Test::Bulk => Job::new(&self.behind_program),
-            _ => Job::new(&self.program),
+            Test::Behind | Test::Bulk => Job::new(&self.behind_program).args(["-s", &list]),
+            _ => Job::new(&self.program).args(["-t", test.name(), "-s", &list]),
         };
+        // The long message takes as long as it takes.
         let job = match test {
-            Test::Hub => job,
-            _ => job.args(["-t", test.name(), "-s", &list]),
+            Test::Behind | Test::Bulk => job,
+            _ => job.args(["-m", &self.point_ms.to_string()]),
         };
         let job = job
             .args(["-p", name, "-c", &self.cpus])
-            .args(["-m", &self.point_ms.to_string(), "-l", &POINT_LIMIT_S.to_string()])
+            .args(["-l", &POINT_LIMIT_S.to_string()])
             .limit(limit);
         // Shared memory has no addresses of its own to ask for.
         let job = if name == "shm" { job } else { job.args(["-a", "127.0.0.1"]) };
@@ -169,13 +174,12 @@ fn measure(layout: &Layout, plan: &Plan) -> Result<Results> {
     let _ = fs::remove_file(&log);
     let mut results = Results::default();
     for run in 0..plan.runs {
-        for (test, sizes) in plan.tests {
+        for (test, sizes) in plan.measured() {
             for turn in 0..plan.providers.len() {
                 let name = &plan.providers[(turn + run) % plan.providers.len()];
                 bar.set_message(format!("{name} {}", test.name()));
                 let job = plan.job(layout, name, test, sizes);
-                let of_pair = !matches!(test, Test::Hub | Test::Behind | Test::Bulk);
-                let lines = plan.has_two_cpus() && of_pair;
+                let lines = plan.has_two_cpus() && test != Test::Hub;
                 let job = if lines { job.args(["-n"]) } else { job };
                 let ended = job.finish(&log)?;
                 let found = results.take(name, &ended.output)?;

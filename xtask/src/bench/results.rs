@@ -30,7 +30,7 @@ pub enum Test {
     Hub,
     /// A message until the peer's word that it has come, while a long one is under way.
     Behind,
-    /// The long one and such messages together. Size 0 is the long one alone.
+    /// What a long one carries beside such messages, as a share of what it carries alone. Their program writes both.
     Bulk,
 }
 
@@ -67,7 +67,8 @@ impl Test {
     pub fn main_value(self) -> &'static str {
         match self {
             Test::Latency | Test::Sleep | Test::Exchange | Test::Fetch | Test::Behind => "p50_us",
-            Test::Bandwidth | Test::Reuse | Test::Write | Test::Read | Test::Bulk => "bytes_per_s",
+            Test::Bandwidth | Test::Reuse | Test::Write | Test::Read => "bytes_per_s",
+            Test::Bulk => "share",
             Test::Rate | Test::Hub => "messages_per_s",
         }
     }

@@ -65,7 +65,9 @@ fn title(test: Test) -> &'static str {
         Test::Behind => {
             "From a message's send to the peer's word that it has come, while 512 MiB are under way, in us: p50 (p99, p99.9)"
         }
-        Test::Bulk => "512 MiB and such messages together in MB/s; size 0: the long message alone",
+        Test::Bulk => {
+            "512 MiB beside such messages, both together, as a share of 512 MiB alone (MB/s alone)"
+        }
         Test::Hub => "Round trips of 64 B a second in thousands, of so many endpoints with one",
     }
 }
@@ -114,8 +116,10 @@ fn value(results: &Results, provider: &str, test: Test, size: u64, place: Place)
             let tail = |name| median(name).unwrap_or(f64::NAN);
             format!("{main:.2} ({:.1}, {:.1})", tail("p99_us"), tail("p999_us"))
         }
-        Test::Bandwidth | Test::Reuse | Test::Write | Test::Read | Test::Bulk => {
-            format!("{:.0}", main / 1e6)
+        Test::Bandwidth | Test::Reuse | Test::Write | Test::Read => format!("{:.0}", main / 1e6),
+        Test::Bulk => {
+            let alone = median("alone_bytes_per_s").unwrap_or(f64::NAN);
+            format!("{main:.3} ({:.0})", alone / 1e6)
         }
         Test::Rate | Test::Hub => format!("{:.0}", main / 1e3),
     }
