@@ -202,7 +202,7 @@ impl Request {
 /// One list of remote elements, as many as the local list has.
 ///
 /// # Safety
-/// As [`Elements::buffers`].
+/// The list of `local` is valid, as its caller promised.
 unsafe fn one(local: Elements, addr: u64, key: u64) -> fi_rma_ioc {
     // SAFETY: the caller's promise. A list that is none is refused by who makes buffers of it.
     let parts = unsafe { list(local.0, local.1, IOV_LIMIT) }.unwrap_or_default();

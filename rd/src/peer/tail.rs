@@ -9,8 +9,10 @@ use crate::units::Nanos;
 /// See the module.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Tail {
-    /// Time of the question.
+    /// Time of the next look whether the question is due. It stays while packets go, so that none of them moves a timer.
     at: Option<Nanos>,
+    /// Time of the question, unless more is sent.
+    due_at: Nanos,
     /// It is to be sent now.
     is_due: bool,
     /// It went out, and nothing has come since that answers it.
@@ -20,14 +22,16 @@ pub(super) struct Tail {
 impl Tail {
     /// Notes a packet that the peer must acknowledge: the question is due after `silence_ns`, if there is to be one.
     pub fn sent(&mut self, now: Nanos, silence_ns: Option<Nanos>) {
-        if !self.is_asked {
-            self.at = silence_ns.map(|silence_ns| now + silence_ns);
+        if self.is_asked {
+            return;
         }
+        self.due_at = now.saturating_add(silence_ns.unwrap_or(0));
+        self.at = silence_ns.map(|_| self.at.unwrap_or(self.due_at).min(self.due_at));
     }
 
     /// Notes that the peer has acknowledged something new, while more `waits` for that or not.
     pub fn progressed(&mut self, now: Nanos, waits: bool, silence_ns: Option<Nanos>) {
-        *self = Tail::default();
+        (self.is_due, self.is_asked) = (false, false);
         self.sent(now, silence_ns.filter(|_| waits));
     }
 
@@ -36,7 +40,7 @@ impl Tail {
         self.is_asked = false;
     }
 
-    /// Time of the question, if there is to be one.
+    /// Time at which [`Tail::timer`] is to be called.
     pub fn at(&self) -> Option<Nanos> {
         self.at
     }
@@ -44,7 +48,8 @@ impl Tail {
     /// Makes the question due, if its time has come.
     pub fn timer(&mut self, now: Nanos) {
         if self.at.is_some_and(|at| at <= now) {
-            (self.at, self.is_due) = (None, true);
+            self.is_due = self.due_at <= now;
+            self.at = (!self.is_due).then_some(self.due_at);
         }
     }
 
@@ -55,7 +60,7 @@ impl Tail {
 
     /// Notes a probe, which asks the same, whatever it went out for.
     pub fn asked(&mut self) {
-        *self = Tail { at: None, is_due: false, is_asked: true };
+        (self.at, self.is_due, self.is_asked) = (None, false, true);
     }
 }
 
@@ -63,28 +68,55 @@ impl Tail {
 mod tests {
     use super::*;
 
+    /// Time of the question if nothing else happens.
+    fn due_at(mut tail: Tail) -> Option<Nanos> {
+        while let Some(at) = tail.at() {
+            tail.timer(at);
+            if tail.is_due() {
+                return Some(at);
+            }
+        }
+        None
+    }
+
     #[test]
     fn one_question_goes_out_until_it_is_answered() {
         let mut tail = Tail::default();
         tail.sent(0, Some(10));
         tail.sent(5, Some(10));
-        assert_eq!(tail.at(), Some(15), "it is about the last packet");
+        assert_eq!(due_at(tail), Some(15), "it is about the last packet");
         tail.timer(14);
         assert!(!tail.is_due());
         tail.timer(15);
         assert!(tail.is_due());
         tail.asked();
         tail.sent(20, Some(10));
-        assert_eq!((tail.at(), tail.is_due()), (None, false));
+        assert_eq!((due_at(tail), tail.is_due()), (None, false));
         tail.answered();
         tail.sent(30, Some(10));
-        assert_eq!(tail.at(), Some(40));
+        assert_eq!(due_at(tail), Some(40));
         tail.timer(40);
         tail.progressed(41, true, Some(10));
-        assert_eq!((tail.at(), tail.is_due()), (Some(51), false));
+        assert_eq!((due_at(tail), tail.is_due()), (Some(51), false));
         tail.progressed(42, false, Some(10));
-        assert_eq!(tail.at(), None);
+        assert_eq!(due_at(tail), None);
         tail.sent(50, None);
-        assert_eq!(tail.at(), None);
+        assert_eq!(due_at(tail), None);
+    }
+
+    #[test]
+    fn packets_move_no_timer_unless_it_would_be_late() {
+        let mut tail = Tail::default();
+        for now in 0..10 {
+            tail.sent(now, Some(10));
+            assert_eq!(tail.at(), Some(10));
+        }
+        tail.sent(10, Some(3));
+        assert_eq!((tail.at(), due_at(tail)), (Some(10), Some(13)));
+        tail.progressed(10, true, Some(30));
+        tail.timer(10);
+        assert_eq!((tail.at(), tail.is_due()), (Some(40), false));
+        tail.sent(20, Some(5));
+        assert_eq!(tail.at(), Some(25), "the round trip is shorter now");
     }
 }

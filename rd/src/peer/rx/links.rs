@@ -119,9 +119,10 @@ pub(super) struct Links {
     links: Slab<Link>,
     /// Links in the order of their grants, in which most of them fill: short ones overtake, and long ones take turns.
     granted: VecDeque<u16>,
-    /// Payload of the latest segment that did not end its link, and the link.
+    /// Payload of the latest segment that did not end its link.
     segment_bytes: u16,
-    latest: u16,
+    /// The slot of that link until it ends: then another one may have the slot.
+    latest: Option<u16>,
     /// Messages that wait for a free link.
     waiting: VecDeque<u32>,
 }
@@ -229,7 +230,7 @@ impl Links {
 
     /// Learns the size of a segment that does not end its link.
     pub fn learn(&mut self, slot: usize, segment_bytes: u16) {
-        (self.latest, self.segment_bytes) = (slot as u16, segment_bytes);
+        (self.latest, self.segment_bytes) = (Some(slot as u16), segment_bytes);
     }
 
     /// Closes a link whose bytes are all there, or will not come.
@@ -239,6 +240,7 @@ impl Links {
         if let Some(at) = self.granted.iter().position(|s| usize::from(*s) == slot) {
             self.granted.remove(at);
         }
+        self.latest = self.latest.filter(|latest| usize::from(*latest) != slot);
         let entry = link.incoming;
         let message = &mut self.incoming[entry as usize];
         message.links -= 1;
@@ -270,7 +272,7 @@ impl Links {
     /// Hands the next expected segments to `f`, in order, until it returns false.
     pub fn each_next_segment(&self, mut f: impl FnMut(NextSegment) -> bool) {
         // The sender most often stays with a link.
-        let is_latest = |slot: &&u16| **slot == self.latest;
+        let is_latest = |slot: &&u16| Some(**slot) == self.latest;
         let ahead = || self.granted.iter().take(LINKS_AHEAD);
         let latest = ahead().filter(is_latest);
         for &slot in latest.chain(ahead().filter(|slot| !is_latest(slot))) {
@@ -378,6 +380,32 @@ mod tests {
         links.forget_read(entry);
         assert!(links.is_empty());
         links.check();
+    }
+
+    /// A slot is used again: the link that has it now is the last to fill.
+    #[test]
+    fn after_a_link_has_ended_the_oldest_one_is_expected() {
+        let (mut links, mut gaps, mut spare) =
+            (Links::default(), Gaps::default(), SpareGaps::default());
+        let mut granted = alloc::vec::Vec::new();
+        for _ in 0..3 {
+            links.begin(message(250));
+            granted.extend(links.grant().and_then(|cts| Links::slot(cts.msg_id)));
+        }
+        let first = |links: &Links| {
+            let mut found = None;
+            links.each_next_segment(|next| {
+                found = Links::slot(next.msg_id);
+                false
+            });
+            found
+        };
+        links.learn(granted[1], 100);
+        assert_eq!(first(&links), Some(granted[1]), "the sender stays with it");
+        links.close(granted[1], &mut gaps, &mut spare);
+        links.begin(message(250));
+        assert_eq!(links.grant().and_then(|cts| Links::slot(cts.msg_id)), Some(granted[1]));
+        assert_eq!(first(&links), Some(granted[0]));
     }
 
     #[test]
