@@ -15,6 +15,7 @@ use crate::flags::Flags;
 use crate::foreign::ReceiveOwner;
 use crate::peer_index::{ANYONE, PeerIndex};
 use crate::polled::Polled;
+use crate::random;
 use crate::settings::KeySource;
 use crate::uses::{Use, Users};
 use erd_rd::PeerId;
@@ -23,6 +24,7 @@ use erd_rd::matching::{Matcher, Pattern, Senders, Source};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::ffi::c_void;
+use std::hash::{Hash, Hasher};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -41,6 +43,18 @@ impl Source for Sender {
 
     fn key(self) -> Option<KeyId> {
         self.key
+    }
+
+    /// Peers choose their ports, and some choose their addresses.
+    fn number(self, mut keyed: impl Hasher) -> u64 {
+        self.name.hash(&mut keyed);
+        self.key.hash(&mut keyed);
+        keyed.finish()
+    }
+
+    fn key_number(key: Option<KeyId>, mut keyed: impl Hasher) -> u64 {
+        key.hash(&mut keyed);
+        keyed.finish()
     }
 }
 
@@ -189,7 +203,7 @@ impl SharedReceives {
         // Receives are bounded as they are admitted: by the size, and one more for each thread that posts at the same
         // time. A buffer that took messages is always admitted again. The credit that the endpoints' engines give
         // bounds the waiting messages.
-        let matcher = Matcher::new(u32::MAX, u32::MAX);
+        let matcher = Matcher::new(u32::MAX, u32::MAX, random::u64());
         Arc::new(SharedReceives {
             queue: Mutex::new(Queue { matcher, members: Vec::new(), busy: 0, taken: 0 }),
             size,

@@ -25,6 +25,7 @@ pub(super) mod under_way;
 use super::operations::RecvOp;
 use crate::cause::Cause;
 use crate::error::Error;
+use crate::random;
 use crate::shared_receive::SharedReceives;
 use erd_rd::matching::Matcher;
 use erd_rd::{Arrived, PeerId, Verdict};
@@ -155,7 +156,7 @@ impl Receives {
     /// Drops all that wait: messages and the endpoint's own receives.
     pub(super) fn abandon(&mut self) {
         if let Some(queue) = self.queue() {
-            queue.matcher = Matcher::new(0, u32::MAX);
+            queue.matcher = Matcher::new(0, u32::MAX, random::u64());
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::cause::Cause;
 use crate::endpoint::ops::{Context, Handle};
+use crate::random;
 use erd_rd::matching::{Key, Matcher, Pattern};
 use erd_rd::{Arrived, MsgRef, PeerId};
 use std::ffi::c_void;
@@ -54,11 +55,12 @@ pub struct Queue {
 impl Queue {
     /// A queue for `posted_max` receives. The engine's credits bound the unexpected messages.
     pub fn new(posted_max: u32) -> Queue {
-        Queue { matcher: Matcher::new(posted_max, u32::MAX), claimed: Vec::new() }
+        let matcher = Matcher::new(posted_max, u32::MAX, random::u64());
+        Queue { matcher, claimed: Vec::new() }
     }
 
     /// The first message that a receive with this pattern takes.
-    pub fn find(&self, at: &Pattern<PeerId>) -> Option<Key> {
+    pub fn find(&mut self, at: &Pattern<PeerId>) -> Option<Key> {
         self.matcher.find_unexpected(at)
     }
 
