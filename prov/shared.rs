@@ -5,7 +5,7 @@ use crate::errno;
 use crate::object::{self, Class};
 use erd_core::endpoint::{Buffers, RecvRequest};
 use erd_core::flags::Flags;
-use erd_core::settings::QUEUE_SIZE_MAX;
+use erd_core::settings::RX_SIZE_MAX;
 use erd_core::shared_receive::SharedReceives;
 use erd_core::uses::{Use, Users};
 use erd_ffi::fi::{
@@ -102,7 +102,7 @@ pub unsafe fn open_receive(
         // SAFETY: the caller's promise.
         return unsafe { crate::peer::open_srx(domain, attr, srx, context) };
     }
-    let size = asked.map_or(0, |attr| attr.size.min(QUEUE_SIZE_MAX));
+    let size = asked.map_or(0, |attr| attr.size.min(RX_SIZE_MAX));
     let size = if size == 0 { domain.settings.rx_size } else { size };
     let directed = asked.is_some_and(|attr| attr.caps & FI_DIRECTED_RECV != 0);
     let rx_flags = asked.map_or(0, |attr| attr.op_flags);

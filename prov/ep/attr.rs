@@ -6,7 +6,7 @@ use crate::entry;
 use erd_core::domain::Domain;
 use erd_core::endpoint::{EpConfig, MIN_MULTI_RECV_BYTES, MSG_BYTES_MAX};
 use erd_core::flags::Flags;
-use erd_core::settings::{INJECT_BYTES, JobKey, QUEUE_SIZE_MAX};
+use erd_core::settings::{INJECT_BYTES, JobKey, QUEUE_SIZE_MAX, RX_SIZE_MAX};
 use erd_ffi::fi::compat;
 use erd_ffi::fi::{FI_DIRECTED_RECV, FI_SOURCE, FI_SOURCE_ERR, fi_info};
 use std::ffi::c_int;
@@ -37,13 +37,13 @@ pub(crate) unsafe fn config_of(info: &fi_info, domain: &Domain) -> EpConfig {
     // SAFETY: the caller's promise; only fields that were always there are read.
     unsafe {
         if let Some(tx) = info.tx_attr.as_ref() {
-            config.tx_size = size(tx.size, config.tx_size);
+            config.tx_size = size(tx.size, config.tx_size, QUEUE_SIZE_MAX);
             config.inject_bytes = config.inject_bytes.min(tx.inject_size as u64);
             config.tx_flags = Flags::from_bits_retain(tx.op_flags);
             config.completes_early &= !config.tx_flags.intersects(Flags::LATE_LEVELS);
         }
         if let Some(rx) = info.rx_attr.as_ref() {
-            config.rx_size = size(rx.size, config.rx_size);
+            config.rx_size = size(rx.size, config.rx_size, RX_SIZE_MAX);
             config.rx_flags = Flags::from_bits_retain(rx.op_flags);
         }
         if let Some(ep) = info.ep_attr.as_ref() {
@@ -72,6 +72,6 @@ pub(crate) unsafe fn key_of(info: &fi_info, domain: &DomainFid) -> Result<Option
     key.map_err(|bad| bad.refuse("fi_endpoint: ep_attr->auth_key"))
 }
 
-fn size(asked: usize, default: usize) -> usize {
-    if asked == 0 { default } else { asked.min(QUEUE_SIZE_MAX) }
+fn size(asked: usize, default: usize, most: usize) -> usize {
+    if asked == 0 { default } else { asked.min(most) }
 }

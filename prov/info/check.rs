@@ -321,7 +321,8 @@ mod tests {
         assert_eq!(refused(NEW, |h| h.tx.msg_order = FI_ORDER_SAW), Some("tx_attr->msg_order"));
         assert_eq!(refused(NEW, |h| h.rx.comp_order = 1), Some("rx_attr->comp_order"));
         assert_eq!(refused(NEW, |h| h.tx.inject_size = 1025), Some("tx_attr->inject_size"));
-        assert_eq!(refused(NEW, |h| h.rx.size = 1 << 17), Some("rx_attr->size"));
+        assert_eq!(refused(NEW, |h| h.rx.size = 1 << 20), None);
+        assert_eq!(refused(NEW, |h| h.rx.size = (1 << 20) + 1), Some("rx_attr->size"));
         assert_eq!(refused(NEW, |h| h.ep.rx_ctx_cnt = 65), Some("ep_attr->rx_ctx_cnt"));
         assert_eq!(refused(NEW, |h| h.ep.tx_ctx_cnt = FI_SHARED_CONTEXT), None);
         assert_eq!(refused(NEW, |h| h.ep.protocol = FI_PROTO_RXD), Some("ep_attr->protocol"));

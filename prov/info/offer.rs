@@ -3,7 +3,7 @@
 use erd_core::endpoint::{MSG_BYTES_MAX, ORDERED_BYTES};
 use erd_core::keys::REGIONS_MAX;
 use erd_core::registration::MR_IOV_LIMIT;
-use erd_core::settings::{INJECT_BYTES, IOV_LIMIT, QUEUE_SIZE_MAX};
+use erd_core::settings::{INJECT_BYTES, IOV_LIMIT, QUEUE_SIZE_MAX, RX_SIZE_MAX};
 use erd_ffi::fi::*;
 use erd_rd::keys::KEYS_MAX;
 use erd_rd::wire::remote::TARGETS_MAX;
@@ -94,7 +94,7 @@ pub const RX: fi_rx_attr = fi_rx_attr {
     caps: RX_CAPS,
     op_flags: RX_OP_FLAGS,
     msg_order: MSG_ORDER,
-    size: QUEUE_SIZE_MAX,
+    size: RX_SIZE_MAX,
     iov_limit: IOV_LIMIT,
     ..fi_rx_attr::ZERO
 };

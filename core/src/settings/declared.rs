@@ -3,8 +3,11 @@
 use erd_rd::cc::schemes;
 use std::fmt;
 
-/// Largest transmit or receive queue that an endpoint can have, in operations.
+/// Largest transmit queue that an endpoint can have, in operations, and largest receive queue of a queue pair.
 pub const QUEUE_SIZE_MAX: usize = 65_536;
+/// Largest receive queue that an endpoint or a shared context can have. Matching costs the same with any number of
+/// receives, so only their memory bounds it: some hundred bytes for each receive that is posted.
+pub const RX_SIZE_MAX: usize = 1 << 20;
 /// Leaves a choice to the interface.
 pub(super) const AUTO: &str = "auto";
 /// [`AUTO`] and the names of the schemes.
@@ -240,7 +243,7 @@ pub const PARAMETERS: &[Parameter] = &[
     Parameter {
         name: "rx_size",
         default: "4096",
-        kind: Kind::Number { min: 1, max: QUEUE_SIZE_MAX as u64 },
+        kind: Kind::Number { min: 1, max: RX_SIZE_MAX as u64 },
         help: "The receive queue of an endpoint holds this many operations, unless the application says otherwise",
     },
     Parameter {

@@ -6,7 +6,7 @@
 mod declared;
 mod read;
 
-pub use declared::{Kind, PARAMETERS, Parameter, QUEUE_SIZE_MAX};
+pub use declared::{Kind, PARAMETERS, Parameter, QUEUE_SIZE_MAX, RX_SIZE_MAX};
 pub use erd_crypto::JobKey;
 pub use erd_crypto::job::KEY_BYTES;
 pub use read::{BadSetting, Found};
