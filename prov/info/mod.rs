@@ -314,7 +314,7 @@ mod tests {
         assert_eq!(all.tx.caps, transfers | initiator | FI_TRIGGER);
         assert_eq!(all.rx.caps, transfers | target | always | FI_TRIGGER);
         assert_eq!((all.tx.op_flags, all.rx.op_flags), (0, 0));
-        assert_eq!((all.tx.size, all.rx.size), (4096, 4096));
+        assert_eq!((all.tx.size, all.rx.size), (4096, 65_536));
         assert_eq!(all.domain.mr_mode, FI_MR_SCALABLE);
     }
 
@@ -356,7 +356,7 @@ mod tests {
         assert_eq!(mpich.domain.av_type, FI_AV_MAP);
         assert_eq!((mpich.domain.tclass, mpich.tx.tclass), (FI_TC_BULK_DATA, FI_TC_BULK_DATA));
         assert_eq!(mpich.tx.op_flags, FI_COMPLETION | FI_DELIVERY_COMPLETE);
-        assert_eq!((mpich.tx.size, mpich.rx.size), (17, 4096));
+        assert_eq!((mpich.tx.size, mpich.rx.size), (17, 65_536));
     }
 
     #[test]
@@ -367,7 +367,7 @@ mod tests {
         assert_eq!(linked.domain.max_ep_auth_key, 0);
         let plain = grant(NEW, |hints| hints.caps = FI_TAGGED);
         assert_eq!((plain.caps | plain.domain.caps) & FI_PEER, 0);
-        assert_eq!((plain.rx.size, plain.rx.iov_limit), (4096, offer::RX.iov_limit));
+        assert_eq!((plain.rx.size, plain.rx.iov_limit), (65_536, offer::RX.iov_limit));
         assert_eq!(plain.domain.max_ep_auth_key, offer::DOMAIN.max_ep_auth_key);
     }
 

@@ -242,7 +242,7 @@ pub const PARAMETERS: &[Parameter] = &[
     },
     Parameter {
         name: "rx_size",
-        default: "4096",
+        default: "65536",
         kind: Kind::Number { min: 1, max: RX_SIZE_MAX as u64 },
         help: "The receive queue of an endpoint holds this many operations, unless the application says otherwise",
     },

@@ -224,17 +224,19 @@ fn a_slot_is_taken_until_its_completion_is_read() {
 
 #[test]
 fn as_many_receives_as_asked_for_are_posted_before_any_completes() {
-    const COUNT: usize = 100_000;
-    // Most receives are not waited for: their buffers outlive the pair.
-    let mut got = vec![[0; 1]; COUNT + 1];
-    let pair = Pair::new(Options { rx_size: COUNT, ..Options::default() });
-    for (at, buffer) in got.iter_mut().enumerate() {
-        let expected = if at < COUNT { 0 } else { AGAIN };
-        assert_eq!(pair.b.trecv(buffer, at as u64, 0, at), expected);
-    }
-    for tag in [COUNT - 1, COUNT / 2, 0] {
-        ok("tsend", pair.a.tsend(&[1], pair.a_to_b, tag as u64, tag));
-        assert_eq!(pair.b.next(&[&pair.a]).expect("received").context, tag);
+    // Nothing asked for is the default.
+    for (rx_size, count) in [(0, 65_536), (100_000, 100_000)] {
+        // Most receives are not waited for: their buffers outlive the pair.
+        let mut got = vec![[0; 1]; count + 1];
+        let pair = Pair::new(Options { rx_size, ..Options::default() });
+        for (at, buffer) in got.iter_mut().enumerate() {
+            let expected = if at < count { 0 } else { AGAIN };
+            assert_eq!(pair.b.trecv(buffer, at as u64, 0, at), expected);
+        }
+        for tag in [count - 1, count / 2, 0] {
+            ok("tsend", pair.a.tsend(&[1], pair.a_to_b, tag as u64, tag));
+            assert_eq!(pair.b.next(&[&pair.a]).expect("received").context, tag);
+        }
     }
 }
 
