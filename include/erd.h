@@ -154,7 +154,7 @@ struct erd_qp_init_attr {
     struct erd_cq *send_cq;
     struct erd_cq *recv_cq;
     uint32_t max_send_wr; /* 1 to 65536, or 0 for FI_ERD_TX_SIZE. */
-    uint32_t max_recv_wr; /* 1 to 65536, or 0 for FI_ERD_RX_SIZE. */
+    uint32_t max_recv_wr; /* 1 to 65536, or 0 for FI_ERD_RX_SIZE, of which 65536 at most. */
     uint32_t sq_sig_all;  /* Not 0: every request is signaled. */
     uint16_t port;        /* UDP port; 0 for a free one. */
     uint16_t reserved;

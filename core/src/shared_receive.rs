@@ -10,6 +10,7 @@ use crate::domain::Domain;
 use crate::endpoint::limits::MIN_MULTI_RECV_BYTES;
 use crate::endpoint::receives::many::{Ended, MultiRecv, Orphans, Part, SharedBuffer};
 use crate::endpoint::request::RecvRequest;
+use crate::endpoint::room::Room;
 use crate::error::Error;
 use crate::flags::Flags;
 use crate::foreign::ReceiveOwner;
@@ -20,7 +21,7 @@ use crate::settings::KeySource;
 use crate::uses::{Use, Users};
 use erd_rd::PeerId;
 use erd_rd::keys::KeyId;
-use erd_rd::matching::{Matcher, Pattern, Senders, Source};
+use erd_rd::matching::{Key, Matcher, Pattern, Senders, Source};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::ffi::c_void;
@@ -109,6 +110,8 @@ pub struct SharedReceives {
 
 struct Queue {
     matcher: Matcher<Sender, Posted, Waiting>,
+    /// For what searches remember.
+    room: Room,
     /// Endpoints bound here.
     members: Vec<Weak<dyn SharedMember>>,
     /// Receives that the endpoints had under way, or with unread completions, when last counted.
@@ -118,6 +121,15 @@ struct Queue {
 }
 
 impl Queue {
+    fn new(matcher: Matcher<Sender, Posted, Waiting>) -> Queue {
+        Queue { matcher, room: Room::default(), members: Vec::new(), busy: 0, taken: 0 }
+    }
+
+    /// The first message that a receive with this pattern takes.
+    fn find(&mut self, at: &Pattern<Sender>) -> Option<Key> {
+        self.matcher.find_unexpected(at, |bytes| self.room.has(bytes))
+    }
+
     /// Receives that count for the context's size, or more.
     fn load(&self) -> usize {
         self.matcher.posted_len() + self.busy + self.taken
@@ -205,7 +217,7 @@ impl SharedReceives {
         // bounds the waiting messages.
         let matcher = Matcher::new(u32::MAX, u32::MAX, random::u64());
         Arc::new(SharedReceives {
-            queue: Mutex::new(Queue { matcher, members: Vec::new(), busy: 0, taken: 0 }),
+            queue: Mutex::new(Queue::new(matcher)),
             size,
             directed,
             takes_keys: domain.settings.keys == KeySource::Vectors,
@@ -302,6 +314,11 @@ impl SharedReceives {
         None
     }
 
+    /// Memory, in bytes, that the next message takes which waits here.
+    pub(crate) fn growth_bytes(&self, tagged: bool) -> usize {
+        self.queue.lock().matcher.growth_bytes(tagged)
+    }
+
     /// Removes waiting messages that will never come: a number for each peer and tag.
     pub(crate) fn withdraw(
         &self,
@@ -383,7 +400,7 @@ impl SharedReceives {
         let posted = Posted::new(request, self)?;
         loop {
             let mut queue = self.queue.lock();
-            let Some(key) = queue.matcher.find_unexpected(&pattern) else {
+            let Some(key) = queue.find(&pattern) else {
                 let posted = queue.matcher.post(pattern, posted);
                 return posted.map(|_| ()).map_err(|_| Error::Again);
             };
@@ -419,7 +436,7 @@ impl SharedReceives {
         }
         loop {
             let mut queue = self.queue.lock();
-            let Some(key) = queue.matcher.find_unexpected(at) else { break };
+            let Some(key) = queue.find(at) else { break };
             let found = queue.matcher.unexpected_mut(key);
             let (peer, tag, endpoint) = (found.peer, found.tag, found.endpoint.upgrade());
             if request.flags.intersects(Flags::CLAIM | Flags::DISCARD) || endpoint.is_none() {

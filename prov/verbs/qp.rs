@@ -102,12 +102,12 @@ static NEXT_NUMBER: AtomicU32 = AtomicU32::new(1);
 
 fn size(parameter: &'static str, asked: u32, default: usize) -> Result<usize, Error> {
     match asked as usize {
-        0 => Ok(default),
+        0 => Ok(default.min(QUEUE_SIZE_MAX)),
         size if size <= QUEUE_SIZE_MAX => Ok(size),
         size => Err(Error::argument(
             parameter,
             size,
-            format_args!("1 to {QUEUE_SIZE_MAX}, or 0 for {default}"),
+            format_args!("1 to {QUEUE_SIZE_MAX}, or 0 for {}", default.min(QUEUE_SIZE_MAX)),
         )),
     }
 }

@@ -22,7 +22,7 @@
 //! | [`push_unexpected`](Matcher::push_unexpected) | constant |
 //! | [`find_unexpected`](Matcher::find_unexpected) | each class passes each message once, and nothing else depends on the number of messages |
 //! | [`remove_posted`](Matcher::remove_posted), [`remove_unexpected`](Matcher::remove_unexpected) | constant, wherever the entry is |
-//! | [`search_posted`](Matcher::search_posted), [`take_posted`](Matcher::take_posted), [`take_unexpected`](Matcher::take_unexpected) | linear in the entries: only cancellations and ends of sessions call them |
+//! | [`search_posted`](Matcher::search_posted), [`take_posted`](Matcher::take_posted), [`take_unexpected`](Matcher::take_unexpected) | linear in the entries: only cancellations, ends of sessions and buffers of many messages call them |
 //!
 //! These costs are averages over many calls, as tables grow now and then. Lists of up to `SHORT` entries have no index,
 //! since a walk costs less.
@@ -37,117 +37,19 @@
 mod hashing;
 mod index;
 mod list;
+mod pattern;
 mod posted;
 mod steps;
 #[cfg(test)]
 mod tests;
 mod unexpected;
 
-use crate::units::{KeyIndex, PeerId};
 use alloc::vec::Vec;
-use core::fmt::Debug;
-use core::hash::Hasher;
 use hashing::Hashing;
+pub use list::QueueFull;
+pub use pattern::{Pattern, Senders, Source, TagMask};
 use posted::PostedQueue;
 use unexpected::UnexpectedQueue;
-
-/// Entries up to which a search walks a list. For one entry more an index costs less.
-const SHORT: usize = 16;
-/// Entries at which a list drops its index. That is fewer than make one, so that few calls make or drop one.
-const FEW: usize = 4;
-
-/// An owner's name of a source.
-pub trait Source: Copy + Eq {
-    /// A name of a key.
-    type Key: Copy + Eq + Debug;
-
-    /// The key that the source and the receiver use.
-    fn key(self) -> Self::Key;
-
-    /// A number for hash tables: equal sources have equal numbers, and few others have the same. Where peers choose what
-    /// names a source, the number comes out of `keyed`.
-    fn number(self, keyed: impl Hasher) -> u64;
-
-    /// The same for a key.
-    fn key_number(key: Self::Key, keyed: impl Hasher) -> u64;
-}
-
-impl Source for PeerId {
-    type Key = KeyIndex;
-
-    fn key(self) -> KeyIndex {
-        self.key
-    }
-
-    /// The engine chooses a peer's place.
-    fn number(self, _: impl Hasher) -> u64 {
-        u64::from(self.generation) << 32 | u64::from(self.index)
-    }
-
-    fn key_number(key: KeyIndex, _: impl Hasher) -> u64 {
-        key.0.into()
-    }
-}
-
-/// Sources that a receive takes messages from.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
-pub enum Senders<S: Source> {
-    /// Any.
-    Any,
-    /// Those with this key.
-    Key(S::Key),
-    /// This one.
-    One(S),
-}
-
-impl<S: Source> Senders<S> {
-    fn takes(self, source: S) -> bool {
-        match self {
-            Senders::Any => true,
-            Senders::Key(key) => source.key() == key,
-            Senders::One(wanted) => source == wanted,
-        }
-    }
-}
-
-/// Messages that a receive takes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Pattern<S: Source> {
-    /// Their sources.
-    pub from: Senders<S>,
-    /// Tag and mask of ignored bits; `None` takes untagged messages.
-    pub tag: Option<TagMask>,
-}
-
-/// A tag, with a mask of bits that do not matter.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct TagMask {
-    /// The tag wanted.
-    pub tag: u64,
-    /// Bits that may differ.
-    pub ignore: u64,
-}
-
-impl TagMask {
-    /// True if a message's `tag` differs in ignored bits only.
-    #[must_use]
-    pub const fn accepts(self, tag: u64) -> bool {
-        (self.tag ^ tag) & !self.ignore == 0
-    }
-}
-
-impl<S: Source> Pattern<S> {
-    /// True if a message from `source` with `tag` may be received. Both must be tagged, or none:
-    /// the matcher compares within one kind only.
-    fn accepts(&self, source: S, tag: u64) -> bool {
-        self.from.takes(source) && self.tag.is_none_or(|mask| mask.accepts(tag))
-    }
-
-    /// The tag and its mask, with some tag if it takes untagged messages.
-    fn mask(&self) -> TagMask {
-        self.tag.unwrap_or(TagMask { tag: 0, ignore: 0 })
-    }
-}
 
 /// Names an entry of a [`Matcher`] until the entry is removed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -155,10 +57,6 @@ pub struct Key {
     tagged: bool,
     slot: u32,
 }
-
-/// A queue is at its limit.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct QueueFull;
 
 /// Queues of posted receives and of unexpected messages, tagged and untagged.
 pub struct Matcher<S: Source, R, U> {
@@ -225,8 +123,7 @@ impl<S: Source, R, U> Matcher<S, R, U> {
 
     /// Takes out all receives from `source` only, in the order posted within a kind.
     pub fn take_posted(&mut self, source: S) -> Vec<R> {
-        let wanted = |pattern: &Pattern<S>| pattern.from == Senders::One(source);
-        self.posted.iter_mut().flat_map(|queue| queue.take(wanted)).collect()
+        self.posted.iter_mut().flat_map(|queue| queue.take_from(source)).collect()
     }
 
     /// The owner's data of a posted receive.
@@ -261,18 +158,23 @@ impl<S: Source, R, U> Matcher<S, R, U> {
     }
 
     /// Memory, in bytes, that the next [`Matcher::push_unexpected`] takes: 0 unless its queue must grow. The indexes of
-    /// searches grow with it. A search that makes an index takes memory then, and does without it if there is none.
+    /// searches grow with it.
     #[must_use]
     pub fn growth_bytes(&self, tagged: bool) -> usize {
         self.unexpected[usize::from(tagged)].growth_bytes()
     }
 
     /// The first unexpected message that a receive with this pattern takes. A long queue remembers what the search has
-    /// passed, for the next one of its class.
+    /// passed, for the next one of its class, if `has_room` says that there is memory for so many bytes more.
     #[must_use]
-    pub fn find_unexpected(&mut self, pattern: &Pattern<S>) -> Option<Key> {
+    pub fn find_unexpected(
+        &mut self,
+        pattern: &Pattern<S>,
+        has_room: impl FnOnce(usize) -> bool,
+    ) -> Option<Key> {
         let tagged = pattern.tag.is_some();
-        let slot = self.unexpected[usize::from(tagged)].find(&self.hashing, pattern)?;
+        let queue = &mut self.unexpected[usize::from(tagged)];
+        let slot = queue.find(&self.hashing, pattern, has_room)?;
         Some(Key { tagged, slot })
     }
 

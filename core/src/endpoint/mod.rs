@@ -34,7 +34,7 @@ pub mod post_send;
 pub(crate) mod receives;
 mod refused;
 pub mod request;
-mod room;
+pub(crate) mod room;
 mod serve;
 mod served;
 mod settling;

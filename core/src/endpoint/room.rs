@@ -10,7 +10,7 @@ const UNCHECKED_BYTES: usize = 256 << 10;
 
 /// See the module's text.
 #[derive(Default)]
-pub(super) struct Room {
+pub(crate) struct Room {
     /// Bytes used since the kernel was last asked.
     unchecked_bytes: usize,
     /// The kernel had none then.
@@ -19,7 +19,7 @@ pub(super) struct Room {
 
 impl Room {
     /// Whether there is memory for `bytes` more.
-    pub(super) fn has(&mut self, bytes: usize) -> bool {
+    pub(crate) fn has(&mut self, bytes: usize) -> bool {
         self.unchecked_bytes = self.unchecked_bytes.saturating_add(bytes);
         if self.unchecked_bytes < UNCHECKED_BYTES && !self.is_short {
             return true;

@@ -9,7 +9,7 @@
 //!
 //! A message needs a hash for each class of receives. This one takes some 10 instructions, and SipHash would take 100.
 
-use super::{Senders, Source};
+use super::pattern::{Senders, Source};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use siphasher::sip::SipHasher13;

@@ -1,11 +1,19 @@
 //! A list in the order in which its entries came, linked through a slab: an entry can be taken out anywhere.
 
-use super::QueueFull;
 use super::steps;
 use slab::Slab;
 
+/// Entries up to which a search walks a list. For one entry more an index costs less.
+pub(super) const SHORT: usize = 16;
+/// Entries at which a list drops its index. That is fewer than make one, so that few calls make or drop one.
+pub(super) const FEW: usize = 4;
+
 /// No link.
 pub(super) const NONE: u32 = u32::MAX;
+
+/// A queue is at its limit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct QueueFull;
 
 /// An entry and its neighbours.
 struct Node<T> {

@@ -6,8 +6,9 @@
 
 use super::hashing::{Hashing, KINDS, Kind, Part};
 use super::index::Index;
-use super::list::List;
-use super::{FEW, Pattern, QueueFull, SHORT, Senders, Source, steps};
+use super::list::{FEW, List, QueueFull, SHORT};
+use super::pattern::{Pattern, Senders, Source};
+use super::steps;
 use alloc::vec::Vec;
 use slab::Slab;
 
@@ -117,13 +118,17 @@ impl<S: Source, R> PostedQueue<S, R> {
         (posted.pattern, posted.entry)
     }
 
-    /// Takes out all receives whose pattern `wanted` picks, in order.
-    pub fn take(&mut self, wanted: impl Fn(&Pattern<S>) -> bool) -> Vec<R> {
+    /// Takes out all receives from this source only, in order.
+    pub fn take_from(&mut self, source: S) -> Vec<R> {
         let mut taken = Vec::new();
+        // Peers decide how often sessions end, and most programs take messages from anyone.
+        if self.is_indexed && self.masks.counts[Kind::One as usize] == 0 {
+            return taken;
+        }
         let mut next = self.list.first();
         while let Some(slot) = next {
             next = self.list.after(slot);
-            if wanted(&self.list.get(slot).pattern) {
+            if self.list.get(slot).pattern.from == Senders::One(source) {
                 taken.push(self.remove(slot).1);
             }
         }

@@ -5,6 +5,8 @@ mod hashes;
 mod model;
 
 use super::*;
+use crate::units::{KeyIndex, PeerId};
+use core::hash::Hasher;
 
 const RANDOM: u64 = 7;
 const ANY: Senders<u8> = Senders::Any;
@@ -77,7 +79,7 @@ fn a_receive_from_a_key_takes_all_its_sources_and_no_other() {
     assert!(matcher.find_posted(0x12, None).is_some());
     matcher.push_unexpected(2, None, "other").unwrap();
     matcher.push_unexpected(0x13, None, "own").unwrap();
-    let own = matcher.find_unexpected(&untagged(Senders::Key(KeyIndex(1)))).unwrap();
+    let own = matcher.find_unexpected(&untagged(Senders::Key(KeyIndex(1))), |_| true).unwrap();
     assert_eq!(matcher.remove_unexpected(own), "own");
 }
 
@@ -87,8 +89,8 @@ fn tagged_and_untagged_never_meet() {
     matcher.post(untagged(ANY), "msg").unwrap();
     assert_eq!(matcher.find_posted(1, Some(0)), None);
     matcher.push_unexpected(1, Some(0), "tagged").unwrap();
-    assert_eq!(matcher.find_unexpected(&untagged(ANY)), None);
-    assert!(matcher.find_unexpected(&tagged(ANY, 5, u64::MAX)).is_some());
+    assert_eq!(matcher.find_unexpected(&untagged(ANY), |_| true), None);
+    assert!(matcher.find_unexpected(&tagged(ANY, 5, u64::MAX), |_| true).is_some());
 }
 
 #[test]
@@ -97,9 +99,10 @@ fn message_that_arrived_first_wins() {
     matcher.push_unexpected(1, Some(3), "a").unwrap();
     matcher.push_unexpected(2, Some(3), "b").unwrap();
     matcher.push_unexpected(1, Some(4), "c").unwrap();
-    let any = matcher.find_unexpected(&tagged(ANY, 3, 0)).unwrap();
+    let any = matcher.find_unexpected(&tagged(ANY, 3, 0), |_| true).unwrap();
     assert_eq!(matcher.remove_unexpected(any), "a");
-    let directed = matcher.find_unexpected(&tagged(Senders::One(1), 0, u64::MAX)).unwrap();
+    let directed =
+        matcher.find_unexpected(&tagged(Senders::One(1), 0, u64::MAX), |_| true).unwrap();
     assert_eq!(matcher.remove_unexpected(directed), "c");
     assert_eq!(matcher.unexpected_len(), 1);
 }

@@ -8,8 +8,9 @@
 
 use super::hashing::{Class, Hashing, Part};
 use super::index::{ENTRY_BYTES, Index};
-use super::list::{List, grown_len};
-use super::{FEW, Pattern, QueueFull, SHORT, Senders, Source, TagMask, steps};
+use super::list::{FEW, List, QueueFull, SHORT, grown_len};
+use super::pattern::{Pattern, Senders, Source, TagMask};
+use super::steps;
 use alloc::vec::Vec;
 
 /// Most indexes of a list.
@@ -74,17 +75,27 @@ impl<S: Source, U> UnexpectedQueue<S, U> {
     }
 
     /// The first message that a receive with this pattern takes.
-    pub fn find(&mut self, hashing: &Hashing, pattern: &Pattern<S>) -> Option<u32> {
+    pub fn find(
+        &mut self,
+        hashing: &Hashing,
+        pattern: &Pattern<S>,
+        has_room: impl FnOnce(usize) -> bool,
+    ) -> Option<u32> {
         if self.list.len() <= SHORT {
             return self.list.find(|message| message.is_for(pattern));
         }
-        self.find_in_many(hashing, pattern)
+        self.find_in_many(hashing, pattern, has_room)
     }
 
     /// The same in a long list.
     // It stays out of the way of a short one, and so does `leave`.
     #[inline(never)]
-    fn find_in_many(&mut self, hashing: &Hashing, pattern: &Pattern<S>) -> Option<u32> {
+    fn find_in_many(
+        &mut self,
+        hashing: &Hashing,
+        pattern: &Pattern<S>,
+        has_room: impl FnOnce(usize) -> bool,
+    ) -> Option<u32> {
         self.searches += 1;
         let class = Class { kind: pattern.from.kind(), ignore: pattern.mask().ignore };
         let known = self.indexes[..self.live].iter().position(|by| by.class == class);
@@ -94,7 +105,7 @@ impl<S: Source, U> UnexpectedQueue<S, U> {
         if let Some((slot, _)) = found {
             return Some(slot);
         }
-        match known.or_else(|| self.begin(hashing, class)) {
+        match known.or_else(|| self.begin(hashing, class, has_room)) {
             Some(at) => {
                 self.indexes[at].asked = self.searches;
                 self.indexes[at].find(&self.list, hashing, pattern)
@@ -162,9 +173,14 @@ impl<S: Source, U> UnexpectedQueue<S, U> {
     }
 
     /// The place of a new index; `None` if there are too many, or too little memory.
-    fn begin(&mut self, hashing: &Hashing, class: Class) -> Option<usize> {
+    fn begin(
+        &mut self,
+        hashing: &Hashing,
+        class: Class,
+        has_room: impl FnOnce(usize) -> bool,
+    ) -> Option<usize> {
         let at = self.live;
-        if at == INDEXES_MAX {
+        if at == INDEXES_MAX || !has_room(ENTRY_BYTES * self.list.capacity()) {
             return None;
         }
         let part = hashing.ignored(class.ignore);
@@ -174,6 +190,7 @@ impl<S: Source, U> UnexpectedQueue<S, U> {
         let by = &mut self.indexes[at];
         (by.class, by.part) = (class, part);
         if !by.index.reserve(self.list.capacity()) {
+            by.index = Index::default();
             return None;
         }
         self.live += 1;

@@ -60,9 +60,7 @@ impl Receives {
             return ops.matched(recv, arrived, &message);
         }
         let tagged = message.tag.is_some();
-        let grown_bytes =
-            self.queue().map_or(GROWTH_BYTES, |queue| queue.matcher.growth_bytes(tagged));
-        let verdict = ops.hold(&mut message, arrived.rendezvous, grown_bytes);
+        let verdict = ops.hold(&mut message, arrived.rendezvous, self.growth_bytes(tagged));
         match self {
             _ if verdict == Verdict::NoBuffer => {}
             Receives::Own(own) => own.queue.keep(message),
@@ -70,6 +68,18 @@ impl Receives {
             Receives::Foreign(foreign) => foreign.keep(message),
         }
         verdict
+    }
+
+    /// Memory, in bytes, that the next message takes which no receive has met.
+    fn growth_bytes(&self, tagged: bool) -> usize {
+        match self {
+            Receives::Own(own) => own.queue.matcher.growth_bytes(tagged),
+            // The context keeps a note of it, too.
+            Receives::Shared(shared) => {
+                shared.queue.matcher.growth_bytes(tagged) + shared.srx.growth_bytes(tagged)
+            }
+            Receives::Foreign(_) => GROWTH_BYTES,
+        }
     }
 
     /// Messages that a search covers; `None` if an owner has their receives.

@@ -2,6 +2,7 @@
 
 use crate::cause::Cause;
 use crate::endpoint::ops::{Context, Handle};
+use crate::endpoint::room::Room;
 use crate::random;
 use erd_rd::matching::{Key, Matcher, Pattern};
 use erd_rd::{Arrived, MsgRef, PeerId};
@@ -50,18 +51,20 @@ pub struct Claimed {
 pub struct Queue {
     pub matcher: Matcher<PeerId, Posted, Unexpected>,
     pub claimed: Vec<Claimed>,
+    /// For what searches remember.
+    room: Room,
 }
 
 impl Queue {
     /// A queue for `posted_max` receives. The engine's credits bound the unexpected messages.
     pub fn new(posted_max: u32) -> Queue {
         let matcher = Matcher::new(posted_max, u32::MAX, random::u64());
-        Queue { matcher, claimed: Vec::new() }
+        Queue { matcher, claimed: Vec::new(), room: Room::default() }
     }
 
     /// The first message that a receive with this pattern takes.
     pub fn find(&mut self, at: &Pattern<PeerId>) -> Option<Key> {
-        self.matcher.find_unexpected(at)
+        self.matcher.find_unexpected(at, |bytes| self.room.has(bytes))
     }
 
     /// Keeps a message that has come.

@@ -1,8 +1,9 @@
 //! What calls cost, in steps and in memory: see the table in the text of the module above.
 
+use super::super::list::SHORT;
 use super::super::steps::counted;
 use super::super::unexpected::INDEXES_MAX;
-use super::super::{Matcher, Pattern, SHORT, Senders, TagMask};
+use super::super::{Matcher, Pattern, Senders, TagMask};
 use super::source;
 use crate::units::{KeyIndex, PeerId};
 use alloc::vec::Vec;
@@ -121,7 +122,7 @@ fn waiting(count: u64) -> Queues {
 /// The steps of a search that is to find this, and of taking it out.
 fn met(queues: &mut Queues, pattern: &Pattern<PeerId>, expected: Option<u64>) -> u64 {
     let search = || {
-        let key = queues.find_unexpected(pattern)?;
+        let key = queues.find_unexpected(pattern, |_| true)?;
         Some(queues.remove_unexpected(key))
     };
     let (found, steps) = counted(search);
