@@ -103,6 +103,8 @@ pub(super) struct Paths {
 
 /// Greatest age of a 32-bit time that can be compared with later ones.
 const AGE_MAX_NS: u32 = i32::MAX as u32;
+/// Greatest age of one that can be compared with later ones and a tolerance.
+const ORDER_AGE_MAX_NS: u32 = AGE_MAX_NS - TIMEOUT_MAX_NS as u32;
 
 fn is_after(a_ns: u32, b_ns: u32) -> bool {
     (a_ns.wrapping_sub(b_ns) as i32) > 0
@@ -126,10 +128,11 @@ impl Paths {
         p.sent_kib = p.sent_kib.wrapping_add(rest >> 10);
         p.sent_rest = (rest & 1023) as u16;
         let now_ns = now as u32;
-        // Nothing was sent later than now: where the 32 bits say so, the path was idle for longer than they can tell.
-        if is_after(p.acked_sent_at_ns, now_ns) {
+        // What came so long ago tells nothing of the order of what is sent now.
+        if now_ns.wrapping_sub(p.acked_sent_at_ns) > ORDER_AGE_MAX_NS {
             p.state &= !ACKED;
         }
+        // Nothing was sent later than now: where the 32 bits say so, the path was idle for longer than they can tell.
         if p.has(TIMED) && is_after(p.at_ns, now_ns) {
             p.state &= !TIMED;
         }
@@ -330,4 +333,23 @@ impl Paths {
 fn is_late(newest_ns: Option<u32>, sent_at_ns: u32, timeout_ns: Nanos) -> bool {
     let timeout_ns = timeout_ns.min(TIMEOUT_MAX_NS) as i32;
     newest_ns.is_some_and(|newest| newest.wrapping_sub(sent_at_ns) as i32 > timeout_ns)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 32 bits cannot tell how long a path was idle: with a tolerance, a little less than half their range is the most.
+    #[test]
+    fn nothing_overtakes_what_is_sent_after_a_long_pause() {
+        for pause_ns in [1 << 28, (1 << 31) - 1000, (1 << 31) + 1000, 1 << 32] {
+            let mut paths = Paths::default();
+            paths.sent(1000, 1, 0, 100, 1000);
+            paths.note_acked(2000, 0, 1000);
+            paths.note_late(0, 5000, 10_000);
+            let now = 1000 + pause_ns;
+            paths.sent(now, 1, 0, 100, 1000);
+            assert!(!paths.was_overtaken(0, now), "after {pause_ns} ns");
+        }
+    }
 }
