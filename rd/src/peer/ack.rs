@@ -54,11 +54,12 @@ impl Peer {
         let sent_at_ns = now as u32;
         let h =
             Header { path, sent_at_ns, ..Header::new(PacketKind::Ack, self.session.their_id()) };
-        let base = self.acks.received().cum().0;
+        let received = self.acks.received();
+        let (base, sack) = (received.cum().0, received.sack(details.sack_words));
         let proof = Proof::Session(self.proofs.as_deref_mut());
         emit_control(core, burst, h, proof, |out| {
             state.emit(out);
-            emit_sections(out, base, &details.sack, &details.nacks, &details.echoes);
+            emit_sections(out, base, sack, &details.nacks, &details.echoes);
         });
         self.acks.wrote(details);
         burst.to = self.name;

@@ -65,7 +65,8 @@ impl Pace<'_> {
 /// Parts of an acknowledgement packet beyond its state.
 #[derive(Debug)]
 pub(super) struct Details {
-    pub sack: Vec<u64>,
+    /// Most words of [`Received::sack`].
+    pub sack_words: usize,
     pub nacks: Vec<NackRange>,
     pub echoes: Vec<Echo>,
 }
@@ -395,7 +396,7 @@ impl Acks {
         let fixed = HEADER_BYTES + ACK_BYTES + SECTIONS_HEAD_BYTES + 16 * echoes.len();
         let room = usize::from(datagram_bytes).saturating_sub(fixed) / 8;
         let nacks = self.received.take_nacks(room.saturating_sub(SACK_WORDS_MIN));
-        Details { sack: self.received.sack(room - nacks.len()), nacks, echoes }
+        Details { sack_words: room - nacks.len(), nacks, echoes }
     }
 
     /// Takes the records' memory back after writing.

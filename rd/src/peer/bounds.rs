@@ -272,7 +272,7 @@ mod received {
                 model.came.range(from..from + 64).fold(0, |bits, at| bits | 1 << (at - from))
             };
             assert_eq!(
-                received.sack(room),
+                received.sack(room).collect::<Vec<u64>>(),
                 (0..words).map(word).collect::<Vec<u64>>(),
                 "{calls:?}"
             );

@@ -4,11 +4,14 @@
 //! `Peer` writes the packets and tells this part which went out, which arrived and which are lost. The part knows no
 //! controller, no operation and no clock but the send times that it is given. Its invariants are in [`Flight::check`].
 
+use super::path_order::PathOrder;
 use super::record::TxRecord;
-use crate::bitmap::BITS_MAX;
+use crate::bitmap::{BITS_MAX, Bitmap};
 use crate::mutants::{Mutant, mutant};
 use crate::units::{Nanos, Psn};
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
+use core::ops::Range;
 
 /// Contents of a packet, to build it again.
 #[derive(Clone, Copy, Debug)]
@@ -58,6 +61,12 @@ pub(super) struct Flight {
     psn_window: u32,
     /// The send cache: entry `i` is PSN `una + i`. At most `psn_window` entries.
     sent: VecDeque<SentPacket>,
+    /// Its entries that are acknowledged, to compare with a SACK word by word. 2 KiB at most. Those below `told` are not
+    /// entered: the next [`Flight::pop_acked`] drops them, so packets that arrive in order need no bitmap.
+    known: Bitmap,
+    told: Psn,
+    /// Its packets in flight, by path, where the scheme asks for their order.
+    order: Option<Box<PathOrder>>,
     /// Records of the bundles in the send cache; `records_base` numbers the first.
     records: VecDeque<TxRecord>,
     records_base: u64,
@@ -72,6 +81,8 @@ pub(super) struct Flight {
     acked_end: Psn,
     /// Packets below it were judged by the order of acknowledgements.
     judged: Psn,
+    /// Packets from there up to here may have been overtaken on their paths.
+    suspects_end: Psn,
 }
 
 impl Flight {
@@ -83,6 +94,8 @@ impl Flight {
             una: first_psn,
             acked_end: first_psn,
             judged: first_psn,
+            suspects_end: first_psn,
+            told: first_psn,
             ..Flight::default()
         }
     }
@@ -90,6 +103,16 @@ impl Flight {
     /// Sets how many packets the peer takes from the lowest unacknowledged one on.
     pub fn open(&mut self, psn_window: u32) {
         self.psn_window = psn_window;
+    }
+
+    /// Keeps the order of the packets on each path, for [`Flight::first_on`]. Nothing was sent yet.
+    pub fn keep_order(&mut self) {
+        self.order = Some(Box::default());
+    }
+
+    /// True if [`Flight::keep_order`] was called.
+    pub fn keeps_order(&self) -> bool {
+        self.order.is_some()
     }
 
     /// The first PSN of the session.
@@ -183,7 +206,7 @@ impl Flight {
         self.next_psn = self.next_psn.plus(1);
         let sent = SentPacket { sent_at, bytes, path, attempt: 0, fate: Fate::InFlight, content };
         self.sent.push_back(sent);
-        self.enter(bytes, content);
+        self.enter(self.sent.len() - 1);
     }
 
     /// The next packet to repeat, and its distance from the lowest unacknowledged one.
@@ -214,8 +237,7 @@ impl Flight {
         let sent = &mut self.sent[place];
         (sent.sent_at, sent.path, sent.attempt) = (now, path, sent.attempt.saturating_add(1));
         (sent.bytes, sent.fate) = (bytes, Fate::InFlight);
-        let content = sent.content;
-        self.enter(bytes, content);
+        self.enter(place);
     }
 
     /// The packet at this place; `None` beyond the last.
@@ -243,13 +265,37 @@ impl Flight {
         !(beyond || behind || (overlong && !ignores_wrap))
     }
 
+    /// The place of the packet in flight that was sent first on a path; none unless [`Flight::keep_order`] was called.
+    pub fn first_on(&self, path: u16) -> Option<usize> {
+        self.order.as_ref()?.first(path, self.una)
+    }
+
+    /// The place of the packet in flight that was sent next on the path of the one at this place.
+    pub fn next_on_path(&self, place: usize) -> Option<usize> {
+        self.order.as_ref()?.next(self.una.plus(place as u32), self.una)
+    }
+
+    /// The packets that are known to have been received, by their place.
+    pub fn known(&self) -> &Bitmap {
+        &self.known
+    }
+
+    /// Begins an acknowledgement, by which all packets below `cum` were received.
+    pub fn begin_ack(&mut self, cum: Psn) {
+        self.told = cum;
+    }
+
     /// Marks the packet at this place as received. Returns it if that is new.
     pub fn acked(&mut self, place: usize) -> Option<SentPacket> {
         let entry = self.sent.get_mut(place).filter(|entry| !entry.is_acked())?;
         let sent = *entry;
         entry.fate = Fate::Acked;
+        if self.una.plus(place as u32).since(self.told) >= 0 {
+            self.known.set(place as u32);
+        }
         if sent.is_in_flight() {
             self.leave(&sent);
+            self.leave_order(place, sent.path);
         }
         self.acked_packets += 1;
         let after = self.una.plus(place as u32 + 1);
@@ -271,14 +317,26 @@ impl Flight {
         if !mutant(Mutant::KeepsLostPacketsInFlight) {
             self.leave(&sent);
         }
+        self.leave_order(place, sent.path);
         self.retry.push_back(self.una.plus(place as u32));
         Some(sent)
     }
 
-    fn enter(&mut self, bytes: u32, content: Content) {
+    fn enter(&mut self, place: usize) {
+        let SentPacket { bytes, path, content, .. } = self.sent[place];
+        if let Some(order) = &mut self.order {
+            order.enter(self.una.plus(place as u32), path, (self.una, self.sent.len()));
+        }
         self.bytes += u64::from(bytes);
         self.packets += 1;
         self.bundles += u32::from(matches!(content, Content::Bundle { .. }));
+    }
+
+    #[inline]
+    fn leave_order(&mut self, place: usize, path: u16) {
+        if let Some(order) = &mut self.order {
+            order.leave(self.una.plus(place as u32), path);
+        }
     }
 
     fn leave(&mut self, sent: &SentPacket) {
@@ -298,13 +356,28 @@ impl Flight {
     }
 
     /// Drops the acknowledged packets at the low end.
+    #[inline]
     pub fn pop_acked(&mut self) {
+        let before = self.una;
         while let Some(front) = self.sent.pop_front_if(|front| front.fate == Fate::Acked) {
             if let Content::Bundle { count, .. } = front.content {
                 self.records.drain(..usize::from(count));
                 self.records_base += u64::from(count);
             }
             self.una = self.una.plus(1);
+        }
+        let popped = self.una.since(before) as u32;
+        if popped == 0 {
+            return;
+        }
+        if self.known.ones() > 0 {
+            self.known.advance(popped);
+        }
+        // A mark that stayed behind would seem to be ahead after 2^31 packets.
+        for mark in [&mut self.judged, &mut self.suspects_end] {
+            if mark.since(self.una) < 0 {
+                *mark = self.una;
+            }
         }
     }
 
@@ -323,9 +396,24 @@ impl Flight {
         self.judged.since(self.una).max(0) as usize
     }
 
-    /// Notes that the packet at this place was judged by the order of acknowledgements.
-    pub fn judged(&mut self, place: usize) {
-        self.judged = self.una.plus(place as u32 + 1);
+    /// Notes that the packets before this place were judged by the order of acknowledgements.
+    pub fn judged(&mut self, end: usize) {
+        self.judged = self.una.plus(end as u32);
+    }
+
+    /// Notes that packets before this place may have been overtaken on their paths: they are to be judged when a higher one
+    /// is acknowledged.
+    pub fn suspect(&mut self, end: usize) {
+        self.suspects_end = self.una.plus(end.max(self.suspected_places()) as u32);
+    }
+
+    /// The places of those among them that are to be judged now.
+    pub fn suspects(&self) -> Range<usize> {
+        self.unjudged_place()..self.suspected_places().min(self.acked_places())
+    }
+
+    fn suspected_places(&self) -> usize {
+        self.suspects_end.since(self.una).max(0) as usize
     }
 
     /// True if an answer or a notice is unacknowledged.
@@ -337,6 +425,10 @@ impl Flight {
     pub fn reclaim(&mut self) {
         debug_assert!(self.sent.is_empty(), "what is in flight may have to be repeated");
         self.sent = VecDeque::new();
+        self.known.shrink();
+        if let Some(order) = &mut self.order {
+            order.reclaim();
+        }
         self.records_base += self.records.len() as u64;
         self.records = VecDeque::new();
         self.retry = VecDeque::new();
@@ -386,6 +478,36 @@ impl Flight {
         };
         let mut lost = self.sent.iter().enumerate().filter(|(_, sent)| sent.fate == Fate::Lost);
         assert!(lost.all(is_queued), "what is lost is to be repeated");
+        let marks = [self.acked_end, self.judged, self.suspects_end];
+        assert!(marks.iter().all(|mark| mark.since(self.una) >= 0), "no mark stays behind");
+        self.check_known();
+        self.check_order();
+    }
+
+    fn check_known(&self) {
+        if mutant(Mutant::ClearsTheBitmapOnGrowth) {
+            return;
+        }
+        let mut acked = self.sent.iter().enumerate().filter(|(_, sent)| sent.is_acked());
+        assert_eq!(self.known.ones() as usize, acked.clone().count(), "the bitmap has no others");
+        assert!(acked.all(|(place, _)| self.known.get(place as u32)), "what is acknowledged");
+    }
+
+    fn check_order(&self) {
+        let Some(order) = &self.order else { return };
+        order.check(self.una, self.sent.len());
+        let mut listed = 0;
+        for path in 0..order.paths() {
+            let (mut at, mut newest) = (self.first_on(path), 0);
+            while let Some(place) = at {
+                let sent = &self.sent[place];
+                assert!(sent.is_in_flight() && sent.path == path, "a list has its path's packets");
+                assert!(sent.sent_at >= newest, "the order is that of sending");
+                (newest, listed, at) = (sent.sent_at, listed + 1, self.next_on_path(place));
+            }
+        }
+        let flying = self.sent.iter().filter(|sent| sent.is_in_flight()).count();
+        assert_eq!(listed, flying, "each packet in flight is in a list");
     }
 }
 
@@ -450,6 +572,27 @@ mod tests {
         assert_eq!((flight.una(), flight.len(), flight.next_record()), (Psn(1), 1, 3));
         assert!(flight.next_retry().is_none(), "nothing is left to repeat");
         assert_eq!(flight.take_acked_packets(), 2);
+    }
+
+    #[test]
+    fn the_bitmap_has_what_an_acknowledgement_names_beyond_its_lowest_missing_packet() {
+        let mut flight = three(Psn(u32::MAX - 3));
+        for sent_at in 4..=8 {
+            flight.push(sent_at, 100, 0, Content::Bundle { first: 3, count: 0 });
+        }
+        flight.begin_ack(Psn(u32::MAX - 1));
+        for place in [0, 1, 3, 5] {
+            assert!(flight.acked(place).is_some());
+        }
+        flight.pop_acked();
+        flight.check();
+        assert_eq!(flight.known().word(0), 0b1010);
+        // An older one, whose lowest missing packet has come.
+        flight.begin_ack(Psn(u32::MAX - 3));
+        assert!(flight.acked(0).is_some() && flight.acked(2).is_some());
+        flight.pop_acked();
+        flight.check();
+        assert_eq!((flight.una(), flight.known().ones()), (Psn(2), 0));
     }
 
     #[test]

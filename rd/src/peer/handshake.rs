@@ -15,7 +15,7 @@ use super::session::{Challenge, Hello};
 use super::tail::Tail;
 use super::{Core, PathSize, Peer, Phase};
 use crate::bitmap::BITS_MAX;
-use crate::cc::FlowParams;
+use crate::cc::{FlowParams, LossDetection};
 use crate::host::{EndReason, Host, OpError, Reach};
 use crate::keys::{KeyRef, Keys};
 use crate::mutants::{Mutant, mutant};
@@ -199,6 +199,9 @@ impl Peer {
         core.stats.lanes_opened += u64::from(by_lane);
         self.note_network(core);
         if !by_lane {
+            if core.terms(self.near).scheme.loss_detection() == LossDetection::PathOrder {
+                self.tx.flight.keep_order();
+            }
             self.begin_control(core, now, seed, g.window_bytes);
         }
     }

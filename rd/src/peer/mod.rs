@@ -38,6 +38,7 @@ mod liveness;
 mod next_packet;
 mod op;
 mod outbox;
+mod path_order;
 mod path_size;
 mod paths;
 mod payload;

@@ -150,10 +150,10 @@ impl Paths {
         }
     }
 
-    /// Notes a record of a received packet, sent at this time on this path. A record that is too old for 32 bits says
-    /// nothing of what was sent since. Returns how much later the latest one was sent that came before.
+    /// Notes a record of a received packet, sent at this time on this path. A record that is too old for 32 bits and a
+    /// tolerance says nothing of what was sent since. Returns how much later the latest one was sent that came before.
     pub(super) fn note_acked(&mut self, now: Nanos, path: u8, sent_at_ns: u32) -> u32 {
-        if (now as u32).wrapping_sub(sent_at_ns) > AGE_MAX_NS {
+        if (now as u32).wrapping_sub(sent_at_ns) > ORDER_AGE_MAX_NS {
             return 0;
         }
         let Some(p) = self.each.get_mut(usize::from(path)) else { return 0 };
@@ -179,6 +179,16 @@ impl Paths {
         self.each.get(usize::from(path)).is_some_and(|p| {
             let until_ns = (sent_at as u32).wrapping_add(p.tolerance_ns);
             p.has(ACKED) && is_after(p.acked_sent_at_ns, until_ns)
+        })
+    }
+
+    /// Packets sent before this time on the path may have been overtaken; 0 without any. 32 bits have told it, so after
+    /// half a wrap it may seem later than it was, and [`Paths::was_overtaken`] alone decides.
+    pub(super) fn overtaken_before(&self, now: Nanos, path: u16) -> Nanos {
+        let p = self.each.get(usize::from(path)).filter(|p| p.has(ACKED));
+        p.map_or(0, |p| {
+            let age_ns = (now as u32).wrapping_sub(p.acked_sent_at_ns);
+            now.saturating_sub(Nanos::from(age_ns) + Nanos::from(p.tolerance_ns))
         })
     }
 
@@ -350,6 +360,9 @@ mod tests {
             let now = 1000 + pause_ns;
             paths.sent(now, 1, 0, 100, 1000);
             assert!(!paths.was_overtaken(0, now), "after {pause_ns} ns");
+            // A record that comes as late as that tells nothing either.
+            paths.note_acked(now + 1, 0, 1000);
+            assert!(!paths.was_overtaken(0, now), "after {pause_ns} ns and a record");
         }
     }
 }

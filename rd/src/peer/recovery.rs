@@ -15,6 +15,9 @@ use crate::wire::header::Header;
 /// Lateness, in mean deviations of the round trip, before a packet's order counts. With exponential jitter one packet
 /// in 400 is later.
 const ORDER_VARIANCES: u64 = 8;
+/// Words of a SACK with news that are taken at a time. Most acknowledgements have fewer, so they take one turn.
+const NEWS: usize = 8;
+
 /// Whether an acknowledgement echoes a path that this flow does not have. Controllers keep state
 /// by path and must never see one.
 fn names_foreign_path(paths: u16, state: &AckState, sections: Option<&Sections<'_>>) -> bool {
@@ -96,6 +99,7 @@ impl Peer {
         if cum.since(self.tx.flight.una()) >= 0 {
             self.tx.steering.buffer_told(state.window_bytes);
         }
+        self.tx.flight.begin_ack(cum);
         let mut acked = 0u64;
         let (mut echoed, mut echoed_ce) = (0u64, 0u32);
         if let Some(sections) = sections {
@@ -104,7 +108,7 @@ impl Peer {
         for i in 0..cum.since(self.tx.flight.una()).max(0) as usize {
             acked += self.ack_one(core, host, now, i);
         }
-        if let Some(sections) = sections {
+        if let Some(sections) = sections.filter(|sections| !sections.sack().is_empty()) {
             acked += self.take_sack(core, host, now, sections);
         }
         // A late or repeated acknowledgement tells nothing about the present round trip.
@@ -117,7 +121,7 @@ impl Peer {
             self.take_losses(core, now, state, sections);
         }
         self.tx.flight.pop_acked();
-        self.judge_order(core, now);
+        self.judge_order(core, now, sections);
         // Do not tell the controller twice what the records have told it.
         let told = (acked, rtt_ns.filter(|_| echoed == 0), echoed_ce);
         let app_limited = !self.tx.wants();
@@ -176,22 +180,38 @@ impl Peer {
     ) -> u64 {
         let base = Psn(sections.sack_base_psn).since(self.tx.flight.una())
             + i32::from(mutant(Mutant::ReadsSacksOneOff));
-        let mut acked = 0;
-        for (w, word) in sections.sack_words().enumerate() {
-            let mut rest = word;
-            while rest != 0 {
-                let bit = rest.trailing_zeros() as i32;
-                rest &= rest - 1;
-                if let Ok(i) = usize::try_from(base.saturating_add(w as i32 * 64 + bit)) {
-                    acked += self.ack_one(core, host, now, i);
+        let read = |word: &[u8; 8]| u64::from_be_bytes(*word);
+        let (mut acked, mut place) = (0, base.max(0) as usize);
+        // An older acknowledgement tells of packets before the lowest unacknowledged one, too.
+        let behind = base.min(0).unsigned_abs();
+        let mut sack = sections.sack().get(behind as usize / 64..).unwrap_or_default();
+        let shift = behind % 64;
+        if let Some((first, rest)) = sack.split_first().filter(|_| shift > 0) {
+            let told = read(first) >> shift;
+            for at in (0..64).filter(|at| told >> at & 1 != 0) {
+                acked += self.ack_one(core, host, now, at);
+            }
+            (place, sack) = (64 - shift as usize, rest);
+        }
+        loop {
+            let mut news = [(0, 0); NEWS];
+            let count = self.tx.flight.known().unset(place as u32, sack, read, &mut news);
+            for (nth, mut new) in news[..count].iter().copied() {
+                while new != 0 {
+                    let at = place + 64 * nth + new.trailing_zeros() as usize;
+                    acked += self.ack_new(core, host, now, at);
+                    new &= new - 1;
                 }
             }
+            if count < NEWS {
+                return acked;
+            }
+            let taken = news[NEWS - 1].0 + 1;
+            (place, sack) = (place + 64 * taken, &sack[taken..]);
         }
-        acked
     }
 
     /// Marks the packet `i` places after `una` as received; returns its bytes if that is new.
-    // While packets arrive out of order most of a SACK is not.
     #[inline]
     fn ack_one<H: Host>(&mut self, core: &mut Core, host: &mut H, now: Nanos, i: usize) -> u64 {
         let is_new = self.tx.flight.get(i).is_some_and(|sent| !sent.is_acked());
@@ -248,9 +268,9 @@ impl Peer {
             }
         }
         if state.flags & ACK_PROBE_ANSWER != 0 {
-            let told = Psn(sections.sack_base_psn).plus(64 * sections.sack_words().count() as u32);
+            let told = Psn(sections.sack_base_psn).plus(64 * sections.sack().len() as u32);
             let high = Psn(state.high_psn);
-            let shown = if sections.sack_words().count() == 0 { high } else { told };
+            let shown = if sections.sack().is_empty() { high } else { told };
             let end = shown.since(self.tx.flight.una()).min(high.since(self.tx.flight.una())).max(0)
                 as usize;
             for i in 0..end.min(self.tx.flight.len()) {
@@ -261,7 +281,7 @@ impl Peer {
     }
 
     /// Declares packets lost by the scheme's [`LossDetection`], from the order of acknowledgements.
-    fn judge_order(&mut self, core: &mut Core, now: Nanos) {
+    fn judge_order(&mut self, core: &mut Core, now: Nanos, sections: Option<&Sections<'_>>) {
         let end = self.tx.flight.acked_places();
         match core.terms(self.near).scheme.loss_detection() {
             LossDetection::Receiver => {}
@@ -282,16 +302,16 @@ impl Peer {
                     if sent.attempt == 0 {
                         self.lose_one(core, now, i, now, LossKind::Order);
                     }
-                    self.tx.flight.judged(i);
+                    self.tx.flight.judged(i + 1);
                 }
             }
             LossDetection::PathOrder => {
-                for i in 0..end {
-                    let Some(sent) = self.tx.flight.get(i) else { break };
-                    if sent.is_in_flight() && self.tx.steering.was_overtaken(sent) {
+                if self.tx.may_find_overtaken(now, sections) {
+                    for i in self.tx.overtaken(now, sections) {
                         self.lose_one(core, now, i, now, LossKind::Order);
                     }
                 }
+                self.tx.flight.judged(end);
             }
         }
     }

@@ -233,6 +233,11 @@ impl Steering {
         self.flow.paths.was_overtaken(sent.path, sent.sent_at)
     }
 
+    /// Packets sent before this time on the path may have been overtaken; 0 without any.
+    pub fn overtaken_before(&self, now: Nanos, path: u16) -> Nanos {
+        self.flow.paths.overtaken_before(now, path)
+    }
+
     /// Takes the share of the receiver's buffer, which may shrink.
     pub fn buffer_told(&mut self, buffer_bytes: u32) {
         self.buffer_bytes = buffer_bytes;

@@ -154,8 +154,12 @@ impl<'a> Sections<'a> {
 
     /// Bitmap words; bit `i` of word `w` stands for PSN `sack_base_psn + 64 w + i`.
     pub fn sack_words(&self) -> impl Iterator<Item = u64> + 'a {
-        let (words, _) = self.sack.as_chunks::<8>();
-        words.iter().map(|w| u64::from_be_bytes(*w))
+        self.sack().iter().map(|word| u64::from_be_bytes(*word))
+    }
+
+    /// The same as bytes, the highest first.
+    pub fn sack(&self) -> &'a [[u8; 8]] {
+        self.sack.as_chunks().0
     }
 
     /// Missing runs.
@@ -186,16 +190,20 @@ impl<'a> Sections<'a> {
 pub fn emit_sections(
     out: &mut Vec<u8>,
     sack_base_psn: u32,
-    sack: &[u64],
+    sack: impl IntoIterator<Item = u64, IntoIter: ExactSizeIterator>,
     nacks: &[NackRange],
     echoes: &[Echo],
 ) {
+    let sack = sack.into_iter();
     out.extend_from_slice(&sack_base_psn.to_be_bytes());
     for n in [sack.len(), nacks.len(), echoes.len(), 0] {
         out.extend_from_slice(&(n as u16).to_be_bytes());
     }
-    for w in sack {
-        out.extend_from_slice(&w.to_be_bytes());
+    let start = out.len();
+    out.resize(start + 8 * sack.len(), 0);
+    let (words, _) = out[start..].as_chunks_mut::<8>();
+    for (to, word) in words.iter_mut().zip(sack) {
+        *to = word.to_be_bytes();
     }
     for n in nacks {
         out.extend_from_slice(&n.first_psn.to_be_bytes());

@@ -354,7 +354,7 @@ fn judge_sections(bytes: &[u8]) -> Option<usize> {
         echo[15] = 0;
     }
     let mut written = Vec::new();
-    emit_sections(&mut written, sections.sack_base_psn, &words, &nacks, &echoes);
+    emit_sections(&mut written, sections.sack_base_psn, words, &nacks, &echoes);
     assert_eq!(written, expected, "{bytes:?}");
     Some(used)
 }

@@ -229,7 +229,7 @@ impl Victim {
         let nack = NackRange { first_psn: nack_psn, count: u16::MAX, trimmed: None };
         self.made(packet(self.header(PacketKind::Ack, 0), |out| {
             state.emit(out);
-            emit_sections(out, sack_base_psn, &[0b110, u64::MAX], &[nack], &[echo]);
+            emit_sections(out, sack_base_psn, [0b110, u64::MAX], &[nack], &[echo]);
         }))
     }
 

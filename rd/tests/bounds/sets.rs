@@ -71,6 +71,34 @@ fn agree(bits: &Bitmap, numbers: &Numbers, calls: &[Call]) {
         assert_eq!(bits.get(far), is_set, "{far} after {calls:?}");
         assert_eq!(bits.word(far), numbers.word(far.into()), "{far} after {calls:?}");
     }
+    agree_on_unset(bits, numbers, calls);
+}
+
+/// Words of another bitmap, whose bits are anywhere.
+const OTHERS: [u64; 7] = [u64::MAX, 0, 1, 1 << 63, u64::MAX, 0x5555_5555_5555_5555, u64::MAX];
+
+/// Compares with words that begin at these places, in as many steps as it takes.
+fn agree_on_unset(bits: &Bitmap, numbers: &Numbers, calls: &[Call]) {
+    for offset in [0, 1, 63, 64, 191, 192, 200, 255, 256, BITS_MAX - 130, BITS_MAX, u32::MAX - 600]
+    {
+        let known = |nth: usize| numbers.word(u64::from(offset) + 64 * nth as u64);
+        let unset = OTHERS.iter().enumerate().map(|(nth, other)| (nth, other & !known(nth)));
+        let expected: Vec<_> = unset.filter(|(_, unset)| *unset != 0).collect();
+        for most in [1, 2, OTHERS.len() + 1] {
+            let (mut found, mut from) = (Vec::new(), 0);
+            loop {
+                let mut some = vec![(0, 0); most];
+                let at = offset + 64 * from as u32;
+                let count = bits.unset(at, &OTHERS[from..], |other| *other, &mut some);
+                found.extend(some[..count].iter().map(|(nth, unset)| (from + nth, *unset)));
+                if count < most {
+                    break;
+                }
+                from = found[found.len() - 1].0 + 1;
+            }
+            assert_eq!(found, expected, "{most} at a time from {offset} on after {calls:?}");
+        }
+    }
 }
 
 fn each_sequence(bits: &Bitmap, numbers: &Numbers, calls: &mut Vec<Call>, left: u32) {

@@ -109,7 +109,7 @@ pub fn speaks_in_sessions_it_does_not_know() {
         };
         let ack = packet(Header::new(PacketKind::Ack, session), |out| {
             raise(7, 7).emit(out);
-            emit_sections(out, 7, &[], &[], &[]);
+            emit_sections(out, 7, [], &[], &[]);
         });
         let data = announcement(session, 0);
         for lie in [size(PacketKind::SizeProbe), size(PacketKind::SizeAnswer), ack, data] {
@@ -168,7 +168,7 @@ pub fn says_by_icmp_that_nobody_listens() {
                 answered += 1;
                 let ack = packet(Header::new(PacketKind::Ack, theirs.session), |out| {
                     raise(probe.h.psn, probe.h.psn).emit(out);
-                    emit_sections(out, probe.h.psn, &[], &[], &[]);
+                    emit_sections(out, probe.h.psn, [], &[], &[]);
                 });
                 victim.takes(honest.name, &ack);
             }
@@ -254,7 +254,7 @@ pub fn sends_other_kinds_as_frames() {
     // Of an unknown session, damaged, and nonsense.
     others.push(packet(Header::new(PacketKind::Ack, guess(1)), |out| {
         nothing_received().emit(out);
-        emit_sections(out, 7, &[], &[], &[]);
+        emit_sections(out, 7, [], &[], &[]);
     }));
     others.extend([vec![], vec![0; 3], vec![0xff; 100]]);
     assert!(others.iter().all(|other| !frame(&mut victim, other)), "none is taken");
@@ -262,7 +262,7 @@ pub fn sends_other_kinds_as_frames() {
     assert_eq!((stats.rx_data, stats.sessions_opened, stats.sessions_failed), (0, 1, 0));
     let ack = packet(Header::new(PacketKind::Ack, theirs.session), |out| {
         raise(7, 7).emit(out);
-        emit_sections(out, 7, &[], &[], &[]);
+        emit_sections(out, 7, [], &[], &[]);
     });
     assert!(frame(&mut victim, &ack), "an acknowledgement is");
 }

@@ -286,7 +286,7 @@ pub fn takes_a_dead_peers_port() {
         let state = raise(cum_psn, probe.h.psn);
         let ack = packet(Header::new(PacketKind::Ack, asker.id), |out| {
             state.emit(out);
-            emit_sections(out, cum_psn, &[], &[], &[]);
+            emit_sections(out, cum_psn, [], &[], &[]);
         });
         data += victim.takes(name, &ack).iter().filter(|s| s.h.kind == PacketKind::Data).count();
     }
@@ -367,7 +367,7 @@ pub fn raises_limits_by_a_stale_acknowledgement() {
         let state = raise(cum_psn, cum_psn);
         let ack = packet(Header::new(PacketKind::Ack, theirs.session), |out| {
             state.emit(out);
-            emit_sections(out, cum_psn, &[], &[], &[]);
+            emit_sections(out, cum_psn, [], &[], &[]);
         });
         victim.takes(greeting.name, &ack);
     }
@@ -392,7 +392,7 @@ pub fn answers_a_probe_with_nonsense() {
         let state = AckState { flags, ..raise(cum_psn, high_psn) };
         packet(Header { path, ..Header::new(PacketKind::Ack, theirs.session) }, |out| {
             state.emit(out);
-            emit_sections(out, cum_psn, &[], &[], &[]);
+            emit_sections(out, cum_psn, [], &[], &[]);
         })
     };
     let nonsense =

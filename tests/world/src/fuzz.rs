@@ -60,7 +60,7 @@ pub fn wire(data: &[u8]) {
         let (sack, nacks) = (s.sack_words().collect::<Vec<_>>(), s.nacks().collect::<Vec<_>>());
         let echoes: Vec<_> = s.echoes().collect();
         let mut out = Vec::new();
-        emit_sections(&mut out, s.sack_base_psn, &sack, &nacks, &echoes);
+        emit_sections(&mut out, s.sack_base_psn, sack.iter().copied(), &nacks, &echoes);
         let t = Sections::parse(&mut Reader::new(&out)).expect("what was written is read");
         assert!(sack.into_iter().eq(t.sack_words()) && nacks.into_iter().eq(t.nacks()));
         assert!(echoes.into_iter().eq(t.echoes()));
