@@ -105,8 +105,9 @@ impl<O: Outside, M: Memory> Parts<'_, O, M> {
     }
 
     /// Tells the port how many peers send to this endpoint, and the engine which part of the port's receives they have.
-    pub(super) fn share_receives(&mut self) {
-        if let Some(bytes) = self.carriers.link.recv_share_bytes(self.engine.active_senders()) {
+    pub(super) fn share_receives(&mut self, now: u64) {
+        let senders = self.engine.active_senders(now);
+        if let Some(bytes) = self.carriers.link.recv_share_bytes(senders) {
             self.engine.set_recv_buffer_bytes(bytes);
         }
     }
@@ -114,7 +115,7 @@ impl<O: Outside, M: Memory> Parts<'_, O, M> {
     /// The time of the next step if nothing arrives before. The fds report arrivals from here on.
     pub fn deadline_ns(&mut self) -> Option<u64> {
         // It may be long until then, and others could use what this endpoint's peers have.
-        self.share_receives();
+        self.share_receives(self.now_ns());
         let carriers = &mut *self.carriers;
         // A datagram may be what ends the sleep.
         carriers.udp_due_ns = 0;

@@ -75,7 +75,7 @@ impl<O: Outside, M: Memory> Parts<'_, O, M> {
             return (self.receive_udp(now), true);
         }
         let over_verbs = self.receive_verbs(now);
-        self.share_receives();
+        self.share_receives(*now);
         if !self.carriers.link.uses_verbs() {
             self.engine.set_ack_spacing(0);
             return (over_verbs + self.receive_udp(now), true);

@@ -311,9 +311,9 @@ impl Endpoint {
         }
     }
 
-    /// Peers that sent data lately: each has its share of the receive buffer.
-    pub fn active_senders(&self) -> u32 {
-        self.core.active_senders
+    /// Peers that send data: each has its share of the receive buffer.
+    pub fn active_senders(&self, now: Nanos) -> u32 {
+        self.core.senders.count(now)
     }
 
     /// Sets the receive buffering below the engine, of which peers hear with their next acknowledgements.

@@ -335,9 +335,6 @@ impl Peer {
             host.break_off(lane);
         }
         self.fail_ops(core, host, error);
-        if core::mem::take(&mut self.active) {
-            core.active_senders -= 1;
-        }
         self.rx.end(host, error, self.responder.kept().chain(self.lane.buffers()));
         core.budget.give_back(self.responder.kept_bytes());
         core.queued -= self.tx.out.queued();

@@ -70,7 +70,7 @@ impl Peer {
 
     /// Frees memory that is not in use. Data that the peer owes comes without a further touch, so this runs again
     /// later.
-    pub(super) fn reclaim(&mut self, core: &mut Core, now: Nanos) {
+    pub(super) fn reclaim(&mut self, now: Nanos) {
         self.tx.reclaim();
         self.acks.reclaim();
         self.requester.reclaim();
@@ -89,9 +89,6 @@ impl Peer {
             self.tx.steering.reclaim();
         }
         let expects_data = self.expects_data();
-        if !expects_data && core::mem::take(&mut self.active) {
-            core.active_senders -= 1;
-        }
         let again = expects_data || self.tx.outstanding() || self.responder.has_done();
         self.reclaim_at = again.then_some(now + RECLAIM_NS);
     }
@@ -108,6 +105,7 @@ mod tests {
     use crate::cc::fixed::ERD;
     use crate::config::Config;
     use crate::peer::PathSize;
+    use crate::peer::steering::BUFFER_IDLE_BYTES;
     use crate::units::{KeyIndex, PeerId};
     use crate::wire::remote::Answer;
     use alloc::boxed::Box;
@@ -132,13 +130,16 @@ mod tests {
         let mut peer = open_peer(&mut core);
         peer.touch(7);
         peer.tx.flight.reserve(32);
+        peer.tx.steering.buffer_told(2 * BUFFER_IDLE_BYTES);
         assert_eq!(peer.next_wake(&core), 7 + GIVE_BACK_NS);
-        peer.reclaim(&mut core, 7 + GIVE_BACK_NS);
+        peer.reclaim(7 + GIVE_BACK_NS);
         assert_eq!(peer.tx.flight.reserved(), (0, 0));
         assert!(!peer.is_quiet(), "what is known of its paths is kept");
+        assert_eq!(peer.tx.steering.buffer_bytes(), 2 * BUFFER_IDLE_BYTES);
         assert_eq!(peer.next_wake(&core), 7 + RECLAIM_NS);
-        peer.reclaim(&mut core, 7 + RECLAIM_NS);
+        peer.reclaim(7 + RECLAIM_NS);
         assert!(peer.is_quiet());
+        assert_eq!(peer.tx.steering.buffer_bytes(), BUFFER_IDLE_BYTES);
         assert_eq!(peer.next_wake(&core), Nanos::MAX);
     }
 
@@ -160,8 +161,8 @@ mod tests {
         let mut peer = open_peer(&mut core);
         peer.touch(0);
         peer.tx.out.post(0, 8, 0);
-        peer.reclaim(&mut core, GIVE_BACK_NS);
-        peer.reclaim(&mut core, RECLAIM_NS);
+        peer.reclaim(GIVE_BACK_NS);
+        peer.reclaim(RECLAIM_NS);
         assert!(peer.tx.out.queued() > 0 && !peer.is_quiet());
         assert_eq!(peer.reclaim_at, Some(2 * RECLAIM_NS));
     }

@@ -9,6 +9,7 @@
 //! - `acks.rs` with `received.rs`: acknowledgements; `answers.rs`: their paths; `path_size.rs`: the datagram size of the
 //!   path
 //! - `proofs.rs` with `replay.rs`: the keys of the session's packets; `telling.rs`: when the peer is told of a new one
+//! - `senders.rs`: how many peers send, and share the receive buffer
 //! - `rx.rs`: messages of the peer; `requester.rs`, `responder.rs`: requests to its memory, and to ours
 //!
 //! No part knows `Peer`, which hands each its inputs and passes on its results. Each part has a check of its
@@ -53,6 +54,7 @@ mod requester;
 mod responder;
 mod rtt;
 mod rx;
+mod senders;
 mod sending;
 mod session;
 mod shared;
@@ -87,6 +89,7 @@ use lane_side::LaneSide;
 use liveness::Liveness;
 use requester::Requester;
 use responder::Responder;
+use senders::Round;
 use sending::Sending;
 use session::Session;
 use tail::Tail;
@@ -134,8 +137,8 @@ pub(crate) struct Peer {
     acks: Acks,
     answers: Answers,
     lane: LaneSide,
-    /// True if it sent data lately, and counts among [`Core::active_senders`].
-    active: bool,
+    /// The last round of [`Core::senders`] in which it sent data.
+    heard_in: Round,
     /// It counts among [`Core::on_network`].
     on_network: bool,
     /// Time of the last activity of the flows.
@@ -188,7 +191,7 @@ impl Peer {
             acks: Acks::default(),
             answers: Answers::default(),
             lane: LaneSide::default(),
-            active: false,
+            heard_in: Round::default(),
             on_network: false,
             active_at: 0,
             reclaim_at: None,

@@ -353,9 +353,7 @@ impl Peer {
         core.stats.rx_data += 1;
         core.stats.rx_ce += u64::from(ce);
         self.touch(now);
-        if !core::mem::replace(&mut self.active, true) {
-            core.active_senders += 1;
-        }
+        core.senders.heard(now, &mut self.heard_in, self.tx.steering.whole_rtt_ns());
         Ok(())
     }
 

@@ -2,6 +2,7 @@
 
 use super::op::{Asked, Op, Role};
 use super::rx::{Budget, SpareGaps};
+use super::senders::Senders;
 use super::session::SessionNames;
 use super::wrong_keys::WrongKeys;
 use crate::cc::Scheme;
@@ -41,8 +42,8 @@ pub(crate) struct Core {
     pub queued: usize,
     /// The request state of requests among `ops`.
     pub asked: Slab<Asked>,
-    /// Peers that sent data lately; they share the receive buffer.
-    pub active_senders: u32,
+    /// Peers that send data share the receive buffer.
+    pub senders: Senders,
     /// Peers whose session has no lane, from its set-up to its end: datagrams are to be expected from them.
     pub on_network: usize,
     /// See [`crate::Endpoint::set_ack_spacing`].
@@ -93,7 +94,7 @@ impl Core {
             silent: 0,
             queued: 0,
             asked: Slab::new(),
-            active_senders: 0,
+            senders: Senders::default(),
             on_network: 0,
             ack_spacing_ns: 0,
             scratch: Vec::new(),
@@ -179,7 +180,7 @@ impl Core {
     /// Bytes that one sender may have in flight towards this endpoint: its share of half the
     /// receive buffer (the other half pays for the kernel's bookkeeping), at least two datagrams.
     pub(crate) fn recv_window_bytes(&self, datagram_bytes: u16) -> u32 {
-        let share = self.cfg.recv_buffer_bytes / 2 / self.active_senders.max(1);
+        let share = self.cfg.recv_buffer_bytes / 2 / self.senders.count(self.now).max(1);
         share.max(2 * u32::from(datagram_bytes))
     }
 }
@@ -215,6 +216,7 @@ impl Core {
 mod tests {
     use super::*;
     use crate::cc::fixed::ERD;
+    use crate::peer::senders::Round;
 
     #[test]
     fn senders_share_the_receive_buffer_and_have_two_datagrams_at_least() {
@@ -223,7 +225,8 @@ mod tests {
         let mut core = Core::new(config, Box::new(ERD.scheme()), 1);
         let windows = [(0, 512 << 10), (1, 512 << 10), (4, 128 << 10), (1000, 8192)];
         for (senders, bytes) in windows {
-            core.active_senders = senders;
+            core.senders = Senders::default();
+            (0..senders).for_each(|_| core.senders.heard(0, &mut Round::default(), 0));
             assert_eq!(core.recv_window_bytes(4096), bytes, "{senders} senders");
         }
         // The part that is left for an endpoint beside many others may be nothing.

@@ -23,6 +23,8 @@ const PATH_CHOICES: u32 = 3;
 const BURSTS_PER_WINDOW: u64 = 4;
 /// Bytes of a receive buffer that the kernel's bookkeeping of a small datagram takes.
 const DATAGRAM_COST_BYTES: u64 = 1024;
+/// Most bytes of the receiver's buffer that a flow keeps while it sends nothing.
+pub(super) const BUFFER_IDLE_BYTES: u32 = 256 << 10;
 /// Round trips above this are clock noise (the timestamp has 32 bits of nanoseconds).
 const RTT_MAX_NS: u32 = 2_000_000_000;
 
@@ -72,6 +74,14 @@ impl Steering {
     /// The smoothed round trip, in nanoseconds.
     pub fn rtt_ns(&self) -> Nanos {
         self.rtt.smoothed_ns
+    }
+
+    /// The smoothed round trip with the longest recent wait for processes, in nanoseconds; 0 if nobody measured it.
+    pub fn whole_rtt_ns(&self) -> Nanos {
+        match self.rtt.smoothed_ns {
+            0 => 0,
+            rtt_ns => rtt_ns + self.hosts.longest_ns(),
+        }
     }
 
     /// Time (ns) beyond which a packet is more than late, by so many mean deviations of the round trip.
@@ -391,9 +401,10 @@ impl Steering {
         }
     }
 
-    /// Frees memory. Call it only while nothing is outstanding.
+    /// Frees memory, and leaves most of the receiver's buffer to others. Call it only while nothing is outstanding.
     pub fn reclaim(&mut self) {
         self.flow.reclaim();
+        self.buffer_bytes = self.buffer_bytes.min(BUFFER_IDLE_BYTES);
     }
 
     /// KiB sent on each path since the flow was last idle.

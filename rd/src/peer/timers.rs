@@ -65,7 +65,7 @@ impl Peer {
                 self.tx.steering.timer(now);
                 self.tail.timer(now);
                 if self.reclaim_at.is_some_and(|at| at <= now) {
-                    self.reclaim(core, now);
+                    self.reclaim(now);
                 }
                 self.run_keys(core, host, now);
                 self.check_renewal(core, now);

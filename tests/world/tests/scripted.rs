@@ -648,3 +648,23 @@ fn bulk_lets_other_messages_pass() {
     w.settle(PATIENCE_NS);
     assert_eq!(bulks.map(|(recv, _)| w.result(recv)), [Some(Ok(BULK_BYTES)); 2]);
 }
+
+/// Protocol.md §4.4: the receive buffer belongs to those who send, a few round trips after the others have stopped.
+#[test]
+fn the_receive_buffer_follows_who_sends() {
+    const BULK_BYTES: u64 = 8 << 20;
+    let bulk_ns = |others: usize| {
+        let mut w = world(66, NO_FAILURE, |s| s.config.recv_buffer_bytes = 2 << 20);
+        for from in 1..=1 + others {
+            w.want(0, 1000);
+            w.post(from, 0, 1000);
+        }
+        assert!(w.run_until(PATIENCE_NS, |w| w.ledger.unfinished().is_empty()));
+        let (start, recv) = (w.now, w.want(0, BULK_BYTES));
+        w.post(1, 0, BULK_BYTES);
+        assert!(w.run_until(PATIENCE_NS, |w| w.result(recv).is_some()));
+        w.now - start
+    };
+    let (alone, after_others) = (bulk_ns(0), bulk_ns(64));
+    assert!(after_others < alone + alone / 5, "{after_others} ns, not {alone}");
+}
