@@ -18,6 +18,7 @@ mod calendar;
 pub mod compare;
 pub mod critical;
 mod days;
+mod exchange;
 pub mod experiment;
 pub mod fabric;
 mod header;

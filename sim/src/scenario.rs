@@ -121,6 +121,8 @@ impl Scenario {
                 trimming: false,
                 jitter: None,
                 overtaking: None,
+                // It is never the bottleneck.
+                recv_buffer_bytes: u32::MAX,
                 rto_min_ns: 100_000,
                 seed,
             },

@@ -29,6 +29,8 @@ const JITTER_RTTS: u64 = 5_000;
 const JITTER_OUTSTANDING: u32 = 32;
 /// Packets of its path that overtake a late one, at most.
 const LATE_PLACES: u32 = 16;
+/// Hosts of an exchange that send.
+const EXCHANGING: u32 = 255;
 /// Schemes that do not react to congestion. Where their packets are trimmed for ever, each slot of
 /// the bottleneck costs dozens of packets, and nothing changes after the first round trips.
 const FIXED: [&str; 3] = ["erd", "single", "spray"];
@@ -51,7 +53,7 @@ const FLOWS_HEAD: &str = "scheme   flows start   util%   jain least  queue   p99
                           marks rtx_nack rtx_probe spurious";
 
 /// All tables.
-pub const TABLES: [Table; 6] = [
+pub const TABLES: [Table; 7] = [
     Table {
         name: "ecn",
         about: "Flows over 8 paths, 400 Gb/s, 12 us, RED 0.2 to 0.8 BDP, buffer 5 BDP.",
@@ -86,6 +88,14 @@ pub const TABLES: [Table; 6] = [
                 spurious: repeats that were not needed, of all packets.",
         head: "scheme   flows late%   util%   jain least  queue   p99    drops rtx_nack rtx_probe spurious%",
         rows: overtaking,
+    },
+    Table {
+        name: "exchange",
+        about: "255 hosts send 64 KiB each to one. When all is there, one of them begins a stream.\n\
+                rtts: base round trips until it has 95 % of the link, by the receive buffer that the engine knows.\n\
+                erd, single and spray have less than a BDP in flight.",
+        head: "scheme   buffer rtts",
+        rows: exchange,
     },
     Table {
         name: "faults",
@@ -205,6 +215,19 @@ fn overtaking(scheme: &str, out: &mut String) {
             let spurious = 100.0 * rtx_spurious as f64 / packets.max(1) as f64;
             writeln!(out, " {rtx_nack:>8} {rtx_probe:>9} {spurious:>9.2}").expect(FITS);
         }
+    }
+}
+
+fn exchange(scheme: &str, out: &mut String) {
+    if FIXED.contains(&scheme) {
+        return;
+    }
+    for (buffer, bytes) in [("4 MiB", 4 << 20), ("any", u32::MAX)] {
+        let mut scenario = scenario(scheme, EXCHANGING);
+        scenario.net.recv_buffer_bytes = bytes;
+        let rtts = scenario.stream_after_exchange();
+        let rtts = rtts.map_or("never".to_owned(), |rtts| rtts.to_string());
+        writeln!(out, "{scheme:<8} {buffer:>6} {rtts:>4}").expect(FITS);
     }
 }
 

@@ -51,6 +51,8 @@ pub struct Bottleneck {
     pub jitter: Option<Jitter>,
     /// Packets out of order on every path.
     pub overtaking: Option<Overtaking>,
+    /// Receive buffer of which the receiver's engine knows, in bytes. The simulated host itself drops nothing.
+    pub recv_buffer_bytes: u32,
     /// Shortest retransmission timeout and scan spacing of the engines.
     pub rto_min_ns: Nanos,
     /// All the randomness there is.
@@ -168,8 +170,7 @@ impl Bottleneck {
         config.paths = self.entropies;
         config.rto_min_ns = self.rto_min_ns;
         config.scan_min_ns = self.rto_min_ns;
-        // No receiver's buffer is ever the bottleneck.
-        config.recv_buffer_bytes = u32::MAX;
+        config.recv_buffer_bytes = self.recv_buffer_bytes;
         config.link_bytes_per_s = self.link_bytes_per_s;
         config.base_rtt_ns = if self.base_known { self.base_rtt_ns } else { 0 };
         config.trimming = self.trimming;

@@ -50,6 +50,11 @@ fn with_packets_out_of_order() {
 }
 
 #[test]
+fn after_an_exchange() {
+    hold("exchange");
+}
+
+#[test]
 fn with_broken_paths() {
     hold("faults");
 }
