@@ -106,7 +106,7 @@ pub struct Stats {
     pub rtx_order: u64,
     /// Retransmissions of packets whose payload was cut off.
     pub rtx_trim: u64,
-    /// Retransmissions whose original had arrived after all (reported by the receiver).
+    /// Retransmissions whose original arrived after all, before or after them (reported by the receiver).
     pub rtx_spurious: u64,
     /// Probes sent.
     pub probes: u64,

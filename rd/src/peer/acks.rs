@@ -3,6 +3,7 @@
 //! `Peer` reports each packet and asks when one is due. [`Received`] keeps which packets came. This part knows neither
 //! their contents nor the limits for the sender.
 
+use super::needless::Needless;
 use super::received::Received;
 use crate::cc::AckPolicy;
 use crate::config::Config;
@@ -100,10 +101,12 @@ pub(super) struct Acks {
     echoes: Vec<Echo>,
     last: Option<LastPacket>,
     latest_sent_at_ns: u32,
-    /// Time at which the latest send time was noted.
-    latest_noted_at: Option<Nanos>,
+    /// From then on any send time counts as later.
+    latest_until: Nanos,
     recv_bytes: u32,
     ce_bytes: u32,
+    needless: Needless,
+    /// Needless repetitions so far.
     spurious: u16,
 }
 
@@ -128,9 +131,10 @@ impl Acks {
         self.due_at = Some(at);
     }
 
-    /// Notes a duplicate, the `attempt`th repetition of its packet.
-    pub fn repeated(&mut self, now: Nanos, attempt: u8) {
-        self.spurious = self.spurious.wrapping_add(u16::from(attempt > 0));
+    /// Notes a duplicate.
+    pub fn repeated(&mut self, now: Nanos, h: &Header) {
+        let is_needless = self.needless.came_again(Psn(h.psn), h.attempt);
+        self.spurious = self.spurious.wrapping_add(u16::from(is_needless));
         self.due(now);
     }
 
@@ -173,6 +177,7 @@ impl Acks {
     /// Ends the packet, and decides when the next acknowledgement is due.
     pub fn taken(&mut self, now: Nanos, h: &Header, taken: &Taken, pace: Pace<'_>) {
         self.received.enter(Psn(h.psn), now, pace.scan_ns());
+        self.needless.came(Psn(h.psn), h.attempt);
         self.note_sent_at(now, h.sent_at_ns);
         let Taken { received_at, ce, wire_bytes, .. } = *taken;
         let (sent_at_ns, path) = (h.sent_at_ns, h.path);
@@ -185,9 +190,9 @@ impl Acks {
     /// Notes the latest send time seen. Send times wrap, so after a quiet second any time counts as later.
     fn note_sent_at(&mut self, now: Nanos, sent_at_ns: u32) {
         let ahead = sent_at_ns.wrapping_sub(self.latest_sent_at_ns) as i32;
-        if ahead > 0 || self.latest_noted_at.is_none_or(|at| at + SECOND <= now) {
+        if ahead > 0 || self.latest_until <= now {
             self.latest_sent_at_ns = sent_at_ns;
-            self.latest_noted_at = Some(now);
+            self.latest_until = now + SECOND;
         }
     }
 
@@ -408,6 +413,7 @@ impl Acks {
     /// Frees heap memory.
     pub fn reclaim(&mut self) {
         self.received.reclaim();
+        self.needless.reclaim();
         if self.echoes.is_empty() {
             self.echoes = Vec::new();
         }

@@ -6,7 +6,7 @@
 //!   packets
 //! - `sending.rs`: the sending side (`outbox.rs`: the queues; `transfers.rs`: which payload goes next; `flight.rs`:
 //!   unacknowledged packets; `steering.rs`: how many bytes may be in flight, and on which path)
-//! - `acks.rs` with `received.rs`: acknowledgements; `answers.rs`: their paths; `path_size.rs`: the datagram size of the
+//! - `acks.rs` with `received.rs` and `needless.rs`: acknowledgements; `answers.rs`: their paths; `path_size.rs`: the datagram size of the
 //!   path
 //! - `proofs.rs` with `replay.rs`: the keys of the session's packets; `telling.rs`: when the peer is told of a new one
 //! - `senders.rs`: how many peers send, and share the receive buffer
@@ -36,6 +36,7 @@ mod idle;
 mod lane;
 mod lane_side;
 mod liveness;
+mod needless;
 mod next_packet;
 mod op;
 mod outbox;

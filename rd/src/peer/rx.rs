@@ -328,7 +328,7 @@ impl Peer {
         let seen = self.acks.received().has(Psn(h.psn))?;
         self.heard(core, now);
         if seen {
-            self.acks.repeated(now, h.attempt);
+            self.acks.repeated(now, h);
             return Err(DropReason::Duplicate);
         }
         let part_of = match body {
