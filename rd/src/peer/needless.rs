@@ -14,6 +14,7 @@ const REPEATED_MAX: usize = 64;
 #[derive(Debug, Default)]
 pub(super) struct Needless {
     /// Most peers need none.
+    #[expect(clippy::box_collection, reason = "then it takes no more than a pointer")]
     repeated: Option<Box<VecDeque<Psn>>>,
 }
 

@@ -1,18 +1,24 @@
 //! How many peers send data here (protocol.md §4.4): these share the receive buffer.
 //!
-//! Time is cut into rounds. Who is allowed a packet or more sends at least one each round trip, so a round of some round
-//! trips hears all that send. Those heard in this round or in the last one count, whichever are more. So a peer that has
-//! stopped counts until the second round is over, and no timer has to find it.
+//! Time is cut into rounds. Who is allowed a packet or more sends at least one each round trip, so a round of some round trips
+//! hears all that send, unless packets wait on their way. So a round goes on until nothing waits (for a while nothing came),
+//! until some packets came for each sender that counted before, or for a longer time. From one round to the next the count
+//! at most halves, so a round that heard too few does little harm. No timer has to find the peers that fall silent.
 
 use crate::units::{MILLISECOND, Nanos};
 
 /// Round trips of a round: the longest among those of the senders, with their waits for processes.
 const ROUND_TRIPS: Nanos = 3;
-/// Shortest and longest round.
+/// Limits of that. Who has a longer round trip is heard in some rounds only.
 const ROUND_MIN_NS: Nanos = MILLISECOND / 50;
-const ROUND_MAX_NS: Nanos = 500 * MILLISECOND;
-/// Stands for a round trip that nobody measured, as this side sends nothing.
+const ROUND_MAX_NS: Nanos = 100 * MILLISECOND;
+/// Stands for a round trip that nobody measured.
 const ROUND_TRIP_NS: Nanos = 3 * MILLISECOND;
+/// Packets in a round for each sender that counted before, where packets come all the time.
+const PACKETS_EACH: u32 = 4;
+/// A round that is so much longer than its round trips ends in any case. For each such time without a packet the count halves
+/// once more.
+const PATIENCE_NS: Nanos = 10 * MILLISECOND;
 
 /// A round in which a peer was heard.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -22,49 +28,63 @@ pub(super) struct Round(u32);
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Senders {
     round: Round,
+    /// When the round has lasted for its round trips.
     ends_at: Nanos,
-    length_ns: Nanos,
-    /// Peers heard in this round, and in the last one.
+    /// Peers heard in this round, and those that counted when it began.
     heard: u32,
     before: u32,
+    /// Packets of this round.
+    packets: u32,
     /// The longest round trip of those heard in this round.
     longest_ns: Nanos,
+    /// When the last packet came.
+    last_at: Nanos,
+    /// For half a round trip in this round nothing came.
+    had_gap: bool,
 }
 
 impl Senders {
-    /// Notes data of a peer that was heard in the round `last` before. `round_trip_ns` is 0 if nobody measured it.
+    /// Notes a packet of a peer that was heard in the round `last` before. `round_trip_ns` is 0 if nobody measured it.
     pub(super) fn heard(&mut self, now: Nanos, last: &mut Round, round_trip_ns: Nanos) {
-        let is_over = now >= self.ends_at;
-        if *last == self.round && !is_over {
-            return;
-        }
         let round_trip_ns = if round_trip_ns == 0 { ROUND_TRIP_NS } else { round_trip_ns };
-        self.longest_ns = self.longest_ns.max(round_trip_ns);
-        if is_over {
-            self.turn(now);
-            self.longest_ns = round_trip_ns;
+        self.had_gap |= now >= self.last_at + self.longest_ns.max(round_trip_ns) / 2;
+        if self.is_over(now) {
+            self.turn(now, round_trip_ns);
         }
-        *last = self.round;
-        self.heard += 1;
+        self.last_at = now;
+        self.packets = self.packets.saturating_add(1);
+        if *last != self.round {
+            *last = self.round;
+            self.heard += 1;
+            self.longest_ns = self.longest_ns.max(round_trip_ns);
+        }
+    }
+
+    fn is_over(&self, now: Nanos) -> bool {
+        let each = self.heard.max(self.before).saturating_mul(PACKETS_EACH);
+        now >= self.ends_at
+            && (self.had_gap || self.packets >= each || now >= self.ends_at + PATIENCE_NS)
     }
 
     /// Begins a round, as long as the senders of the last one need, and the one that is heard first.
-    fn turn(&mut self, now: Nanos) {
-        self.before = if now < self.ends_at + self.length_ns { self.heard } else { 0 };
-        self.length_ns = (ROUND_TRIPS * self.longest_ns).clamp(ROUND_MIN_NS, ROUND_MAX_NS);
-        self.ends_at = now + self.length_ns;
+    fn turn(&mut self, now: Nanos, round_trip_ns: Nanos) {
+        let longest_ns = self.longest_ns.max(round_trip_ns);
+        let ends_at = now + (ROUND_TRIPS * longest_ns).clamp(ROUND_MIN_NS, ROUND_MAX_NS);
         // No peer was heard in round 0.
-        self.round = Round(self.round.0.checked_add(1).unwrap_or(1));
-        self.heard = 0;
+        let round = Round(self.round.0.checked_add(1).unwrap_or(1));
+        let before = self.heard.max(self.before / 2) >> self.halvings(now);
+        *self = Senders { round, ends_at, before, ..Senders::default() };
+    }
+
+    /// Times without a packet for which the count halves.
+    fn halvings(&self, now: Nanos) -> u32 {
+        let silent_ns = now.saturating_sub(self.ends_at.max(self.last_at));
+        (silent_ns / PATIENCE_NS).min(31) as u32
     }
 
     /// Peers that send.
     pub(crate) fn count(&self, now: Nanos) -> u32 {
-        match now {
-            _ if now < self.ends_at => self.heard.max(self.before),
-            _ if now < self.ends_at + self.length_ns => self.heard,
-            _ => 0,
-        }
+        self.heard.max(self.before) >> self.halvings(now)
     }
 }
 
@@ -74,47 +94,74 @@ mod tests {
 
     const RTT_NS: Nanos = 100_000;
 
-    /// All of these peers are heard at `now`.
-    fn hear(senders: &mut Senders, peers: &mut [Round], now: Nanos) {
-        peers.iter_mut().for_each(|last| senders.heard(now, last, RTT_NS));
+    /// Each of these peers sends a packet, one after the other within `span_ns`.
+    fn hear(senders: &mut Senders, peers: &mut [Round], now: Nanos, span_ns: Nanos) {
+        let count = peers.len() as Nanos;
+        for (nth, last) in peers.iter_mut().enumerate() {
+            senders.heard(now + nth as Nanos * span_ns / count, last, RTT_NS);
+        }
     }
 
     #[test]
     fn those_count_that_are_heard_each_round_trip_and_no_others_soon_after() {
-        let (mut senders, mut peers) = (Senders::default(), [Round::default(); 100]);
+        let (mut senders, mut peers) = (Senders::default(), [Round::default(); 64]);
         assert_eq!(senders.count(0), 0);
-        for now in (0..20).map(|nth| nth * RTT_NS) {
-            hear(&mut senders, &mut peers, now);
-            assert_eq!(senders.count(now), 100);
-            assert_eq!(senders.count(now + RTT_NS), 100, "between two packets");
+        // Packets of all come all the time.
+        for now in (0..40).map(|nth| nth * RTT_NS) {
+            hear(&mut senders, &mut peers, now, RTT_NS);
+            assert_eq!(senders.count(now + RTT_NS), 64, "at {now}");
         }
-        let (stopped_at, rounds_ns) = (20 * RTT_NS, 2 * ROUND_TRIPS * RTT_NS);
-        for now in (0..20).map(|nth| stopped_at + nth * RTT_NS) {
-            hear(&mut senders, &mut peers[..1], now);
-            let count = senders.count(now);
-            assert!(count == 100 || now > stopped_at);
-            assert!(count == 1 || now <= stopped_at + rounds_ns, "{count} at {now}");
+        // One goes on, with a packet each round trip.
+        let mut counts = [0; 40];
+        for (nth, count) in (40..).zip(&mut counts) {
+            senders.heard(nth * RTT_NS, &mut peers[0], RTT_NS);
+            *count = senders.count(nth * RTT_NS);
         }
-        assert_eq!(senders.count(60 * RTT_NS), 0, "nobody sends");
+        assert!(counts.is_sorted_by(|earlier, later| earlier >= later), "{counts:?}");
+        let halvings = u64::from(64_u32.ilog2()) + 1;
+        assert_eq!(counts[((ROUND_TRIPS + 1) * halvings) as usize], 1, "{counts:?}");
+    }
+
+    /// A receiver that is slower than its senders: what it hears in a round is a small part of what waits.
+    #[test]
+    fn packets_that_wait_make_a_round_longer() {
+        let (mut senders, mut peers) = (Senders::default(), [Round::default(); 200]);
+        hear(&mut senders, &mut peers, 0, RTT_NS);
+        for turn in 1..100 {
+            // Bursts of 4 packets of each peer, 5 us a packet: a turn takes 40 round trips.
+            for (nth, last) in peers.iter_mut().enumerate() {
+                for packet in 0..4 {
+                    let now = RTT_NS + 5_000 * (800 * turn + 4 * nth as Nanos + packet);
+                    senders.heard(now, last, RTT_NS);
+                    assert!(senders.count(now) >= 100, "at {now}: {}", senders.count(now));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_pause_of_the_receiver_halves_the_count_at_most_for_each_ten_milliseconds() {
+        let (mut senders, mut peers) = (Senders::default(), [Round::default(); 64]);
+        for now in (0..40).map(|nth| nth * RTT_NS) {
+            hear(&mut senders, &mut peers, now, RTT_NS);
+        }
+        let now = 40 * RTT_NS + PATIENCE_NS;
+        senders.heard(now, &mut peers[0], RTT_NS);
+        assert!((32..=64).contains(&senders.count(now)), "{}", senders.count(now));
+        assert_eq!(senders.count(now + 7 * PATIENCE_NS + ROUND_MAX_NS), 0, "nobody sends");
     }
 
     #[test]
     fn a_round_is_as_long_as_the_slowest_sender_needs() {
         let (mut senders, mut near, mut far) =
             (Senders::default(), Round::default(), Round::default());
-        // The first round knows no round trip yet.
         senders.heard(0, &mut far, 50 * RTT_NS);
         for now in (1..400).map(|nth| nth * RTT_NS) {
             senders.heard(now, &mut near, RTT_NS);
             if now % (50 * RTT_NS) == 0 {
                 senders.heard(now, &mut far, 50 * RTT_NS);
             }
-            assert!(senders.count(now) == 2 || now < 51 * RTT_NS, "at {now}");
+            assert_eq!(senders.count(now), 2, "at {now}");
         }
-        // Who was never measured gets time.
-        let mut unknown = Round::default();
-        senders.heard(500 * RTT_NS, &mut unknown, 0);
-        senders.heard(700 * RTT_NS, &mut unknown, 0);
-        assert_eq!(senders.count(700 * RTT_NS + ROUND_TRIP_NS), 1);
     }
 }
