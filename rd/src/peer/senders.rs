@@ -1,15 +1,16 @@
 //! How many peers send data here (protocol.md §4.4): these share the receive buffer.
 //!
-//! Time is cut into rounds. Who is allowed a packet or more sends at least one each round trip, so a round of some round trips
-//! hears all that send, unless packets wait on their way. So a round goes on until nothing waits (for a while nothing came),
-//! until some packets came for each sender that counted before, or for a longer time. From one round to the next the count
-//! at most halves, so a round that heard too few does little harm. No timer has to find the peers that fall silent.
+//! This module cuts time into rounds. A peer with a window of a packet or more sends at least one each round trip. So a round of
+//! some round trips hears all that send, unless packets wait on their way. A round therefore goes on until nothing waits (for a
+//! while nothing came), until some packets came for each sender that counted before, or for a longer time. From one round to the
+//! next the count at most halves, so a round that heard too few does little harm. No timer has to find the peers that fall
+//! silent.
 
 use crate::units::{MILLISECOND, Nanos};
 
 /// Round trips of a round: the longest among those of the senders, with their waits for processes.
 const ROUND_TRIPS: Nanos = 3;
-/// Limits of that. Who has a longer round trip is heard in some rounds only.
+/// Limits of a round's length. A peer with a longer round trip is heard in some rounds only.
 const ROUND_MIN_NS: Nanos = MILLISECOND / 50;
 const ROUND_MAX_NS: Nanos = 100 * MILLISECOND;
 /// Stands for a round trip that nobody measured.
