@@ -296,12 +296,13 @@ impl Pass {
         let (mut rest, mut there) = (bytes, true);
         self.each_part(offset_bytes, rest.len() as u64, |at, len| {
             let (from, after) = rest.split_at(len);
-            // SAFETY: as in `read`, and the application registered it for writing.
+            // SAFETY: as in `read`, and the application registered it for writing. It may write from one place of its memory to
+            // another, and both may overlap.
             unsafe {
                 if self.guarded {
                     there = there && own_memory::write(at.addr(), from);
                 } else if !std::ptr::eq(from.as_ptr(), at) {
-                    std::ptr::copy_nonoverlapping(from.as_ptr(), at, len);
+                    std::ptr::copy(from.as_ptr(), at, len);
                 }
             }
             rest = after;

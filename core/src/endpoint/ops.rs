@@ -346,10 +346,9 @@ impl Buffers {
             let (from, after) = rest.split_at(piece.iov_len);
             if !std::ptr::eq(from.as_ptr(), piece.iov_base.cast()) {
                 // SAFETY: the piece lies in memory that the application lends for writing
-                // (promised to `one` and `many`), and `from` is as long.
-                unsafe {
-                    std::ptr::copy_nonoverlapping(from.as_ptr(), piece.iov_base.cast(), from.len());
-                }
+                // (promised to `one` and `many`), and `from` is as long. They overlap where an application sends to itself
+                // within one buffer.
+                unsafe { std::ptr::copy(from.as_ptr(), piece.iov_base.cast(), from.len()) };
             }
             rest = after;
         });
