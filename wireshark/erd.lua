@@ -58,7 +58,9 @@ local f = {
     eager = ProtoField.bool("erd.flags.eager", "Eager segment", 8, nil, 0x04),
     void = ProtoField.bool("erd.flags.void", "Void segment", 8, nil, 0x08),
     ack_rides = ProtoField.bool("erd.flags.ack", "Acknowledgement rides", 8, nil, 0x10),
+    held = ProtoField.bool("erd.flags.held", "Receiver's window holds the sender back", 8, nil, 0x20),
     awaited = ProtoField.bool("erd.flags.awaited", "Application waits", 8, nil, 0x40),
+    last = ProtoField.bool("erd.flags.last", "Nothing more for the receiver", 8, nil, 0x80),
     path = ProtoField.uint8("erd.path", "Path"),
     attempt = ProtoField.uint8("erd.attempt", "Attempt (of a probe: rounds before it without an acknowledgement)"),
     psn = ProtoField.uint32("erd.psn", "PSN"),
@@ -304,7 +306,7 @@ end
 local function header(tree, buf)
     for _, field in ipairs({ "type", "version", "kind" }) do tree:add(f[field], buf(0, 1)) end
     local flags = tree:add(f.flags, buf(1, 1))
-    for _, field in ipairs({ "ack_wanted", "payload_sum", "eager", "void", "ack_rides", "awaited" }) do
+    for _, field in ipairs({ "ack_wanted", "payload_sum", "eager", "void", "ack_rides", "held", "awaited", "last" }) do
         flags:add(f[field], buf(1, 1))
     end
     fields(tree, buf, 2, {
@@ -684,7 +686,7 @@ local function length(buf, slack)
         local told = PORT_BYTES + (version == KEYED_VERSION and TRAILER_BYTES or 0)
         return buf:len() == told and not long and PORT_KINDS[flags] ~= nil and told
     end
-    if KINDS[kind] == nil or flags > 127 or (long and kind ~= 0) then return false end
+    if KINDS[kind] == nil or (long and kind ~= 0) then return false end
     local eager = math.floor(flags / 4) % 2 == 1
     local sum = math.floor(flags / 2) % 2 == 1
     local rides = eager and math.floor(flags / 16) % 2 == 1

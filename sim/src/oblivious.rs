@@ -46,6 +46,10 @@ impl Scheme for Oblivious {
         self.scheme.learns()
     }
 
+    fn link_share_bdps(&self) -> f32 {
+        self.scheme.link_share_bdps()
+    }
+
     fn options(&self) -> Vec<OptionInfo> {
         self.scheme.options()
     }

@@ -29,6 +29,13 @@ const JITTER_RTTS: u64 = 5_000;
 const JITTER_OUTSTANDING: u32 = 32;
 /// Packets of its path that overtake a late one, at most.
 const LATE_PLACES: u32 = 16;
+/// Senders of an incast, and links of its receiver.
+const INCAST: [u32; 3] = [32, 256, 1024];
+const INCAST_LINKS: [u16; 2] = [1, 8];
+/// Base round trips after which an incast is measured: two for the sessions, one for the grants, one for the first packets.
+const INCAST_WARM_RTTS: u64 = 8;
+/// Base round trips of its measurement: 1,024 senders then send 279 packets each.
+const INCAST_RTTS: u64 = 2_000;
 /// Hosts of an exchange that send.
 const EXCHANGING: u32 = 255;
 /// Schemes that do not react to congestion. Where their packets are trimmed for ever, each slot of
@@ -53,7 +60,7 @@ const FLOWS_HEAD: &str = "scheme   flows start   util%   jain least  queue   p99
                           marks rtx_nack rtx_probe spurious";
 
 /// All tables.
-pub const TABLES: [Table; 7] = [
+pub const TABLES: [Table; 8] = [
     Table {
         name: "ecn",
         about: "Flows over 8 paths, 400 Gb/s, 12 us, RED 0.2 to 0.8 BDP, buffer 5 BDP.",
@@ -88,6 +95,15 @@ pub const TABLES: [Table; 7] = [
                 spurious: repeats that were not needed, of all packets.",
         head: "scheme   flows late%   util%   jain least  queue   p99    drops rtx_nack rtx_probe spurious%",
         rows: overtaking,
+    },
+    Table {
+        name: "incast",
+        about: "Many hosts begin a stream to one at the same time; it has one link of 400 Gb/s, or eight that share the rate;\n\
+                12 us, no ECN, buffer 5 BDP.\n\
+                early%: packets dropped in the first 8 base round trips, of those offered; drop%: in the 2,000 after\n\
+                these, in which all else is measured.",
+        head: "scheme   flows links  early%   util%   jain least  queue   p99    drops   drop%",
+        rows: incast,
     },
     Table {
         name: "exchange",
@@ -215,6 +231,21 @@ fn overtaking(scheme: &str, out: &mut String) {
             let spurious = 100.0 * rtx_spurious as f64 / packets.max(1) as f64;
             writeln!(out, " {rtx_nack:>8} {rtx_probe:>9} {spurious:>9.2}").expect(FITS);
         }
+    }
+}
+
+fn incast(scheme: &str, out: &mut String) {
+    for (links, senders) in INCAST_LINKS.into_iter().flat_map(|links| INCAST.map(|n| (links, n))) {
+        let mut scenario = scenario(scheme, senders);
+        (scenario.net.paths, scenario.net.red_bdp) = (links, None);
+        (scenario.warmup_rtts, scenario.measured_rtts) = (0, INCAST_WARM_RTTS);
+        let early = scenario.run();
+        (scenario.warmup_rtts, scenario.measured_rtts) = (INCAST_WARM_RTTS, INCAST_RTTS);
+        let o = scenario.run();
+        let percent = |o: &Outcome| 100.0 * o.drops as f64 / o.packets.max(1) as f64;
+        write!(out, "{scheme:<8} {senders:>5} {links:>5} {:>7.2}", percent(&early)).expect(FITS);
+        reached(out, &o);
+        writeln!(out, " {:>7.2}", percent(&o)).expect(FITS);
     }
 }
 

@@ -50,6 +50,11 @@ fn with_packets_out_of_order() {
 }
 
 #[test]
+fn under_incast() {
+    hold("incast");
+}
+
+#[test]
 fn after_an_exchange() {
     hold("exchange");
 }

@@ -249,6 +249,11 @@ pub trait Scheme: Send {
     fn loss_detection(&self) -> LossDetection;
     /// True if its controllers compare round trips, so that a flow begins with [`LEARNING_SAMPLES`].
     fn learns(&self) -> bool;
+    /// Bandwidth-delay products of this host's link that several peers may have on the way here together (protocol.md §4.4); 0 if
+    /// nothing but their controllers limits them.
+    fn link_share_bdps(&self) -> f32 {
+        0.0
+    }
     /// Its options, with the values for the next flow; none by default.
     fn options(&self) -> Vec<OptionInfo> {
         Vec::new()

@@ -50,6 +50,11 @@ pub struct Bdps(pub f32);
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Kib(pub f32);
 
+impl Bdps {
+    /// What its number counts.
+    pub const UNIT: &str = "BDP";
+}
+
 impl Choice {
     /// Its number.
     #[must_use]
@@ -115,7 +120,7 @@ impl<O> Field<O> {
             Field::Micros(at) => (&mut at(options).0, "us"),
             Field::Packets(at) => (&mut at(options).0, "packets"),
             Field::ScaledPackets(at) => (&mut at(options).0, "packets for 150 kB of BDP"),
-            Field::Bdps(at) => (&mut at(options).0, "BDP"),
+            Field::Bdps(at) => (&mut at(options).0, Bdps::UNIT),
             Field::Kib(at) => (&mut at(options).0, "KiB"),
         }
     }

@@ -62,8 +62,12 @@ const fn paper(scheme: &'static str, settings: &'static [&'static [Setting]]) ->
     Profiles { scheme, names: &[PRODUCT, PAPER], settings }
 }
 
+/// Receivers share out their link in the product alone.
+const NO_LINK_SHARE: Setting = set("link_share", 0.0, "silent: receivers tell buffers alone");
+
 /// SMaRTT's paper; NSCC has no other.
-const SMARTT_PAPER: [Setting; 14] = [
+const SMARTT_PAPER: [Setting; 15] = [
+    NO_LINK_SHARE,
     set("law", 1.0, "algorithms 1 to 4"),
     set("target", 0.5, "III-a, III-J: trtt is 1.5 base round trips"),
     set("target_trim", 0.5, "III-a, III-J: the same"),
@@ -81,7 +85,8 @@ const SMARTT_PAPER: [Setting; 14] = [
 ];
 
 /// NSCC of uet-htsim; all in htsim/sim/uec.cpp, except the default of a command line.
-const NSCC_HTSIM: [Setting; 14] = [
+const NSCC_HTSIM: [Setting; 15] = [
+    NO_LINK_SHARE,
     set("law", 2.0, "updateCwndOnAck_NSCC, updateCwndOnNack_NSCC, quick_adapt"),
     set("target", 1.0, "initNsccParams: _target_Qdelay without trimming"),
     set("target_trim", 0.75, "initNsccParams: _target_Qdelay with trimming"),
@@ -116,7 +121,8 @@ pub const NSCC_KEEP_LEAST: f32 = 0.5;
 pub const NSCC_NEAR_BASE_NS: f32 = 1_000.0;
 
 /// STrack's paper.
-const STRACK_PAPER: [Setting; 12] = [
+const STRACK_PAPER: [Setting; 13] = [
+    NO_LINK_SHARE,
     set("law", 1.0, "algorithms 1 to 4"),
     set("target", 1.0, "table 1: target_Qdelay is net_base_rtt"),
     set("high", 3.0, "table 1: target_Qhigh"),
@@ -141,7 +147,8 @@ pub const STRACK_KEEP_LEAST: f32 = 0.5;
 pub const STRACK_ACHIEVED_SHARE: f32 = 0.125;
 
 /// UDMP's paper.
-const UDMP_PAPER: [Setting; 12] = [
+const UDMP_PAPER: [Setting; 13] = [
+    NO_LINK_SHARE,
     set("law", 1.0, "algorithms 1 and 2"),
     set("t_low", 0.6, "no such threshold: not used"),
     set("t_high", 3.0, "silent (\"sufficiently high\"): 3 base round trips"),
@@ -157,7 +164,8 @@ const UDMP_PAPER: [Setting; 12] = [
 ];
 
 /// LAPS' paper.
-const LAPS_PAPER: [Setting; 8] = [
+const LAPS_PAPER: [Setting; 9] = [
+    NO_LINK_SHARE,
     set("law", 1.0, "equation 1, algorithms 1 and 2"),
     set("stages", 5.0, "III-F: N"),
     set("keep", 0.5, "algorithm 2, line 7"),
@@ -174,7 +182,8 @@ pub const LAPS_LATENCY_MOST_NS: f32 = 1e9;
 pub const LAPS_RATE_LEAST: f32 = 1.0 / 65_536.0;
 
 /// ERD's paper: no congestion control.
-const ERD_PAPER: [Setting; 2] = [
+const ERD_PAPER: [Setting; 3] = [
+    NO_LINK_SHARE,
     set("law", 1.0, "5.3: packets go over all paths; nothing is said of leaving one"),
     set(
         "window_kib",
@@ -184,7 +193,8 @@ const ERD_PAPER: [Setting; 2] = [
 ];
 
 /// MP-RDMA's paper (NSDI 2018). We did not have its text. "Two simulators": those that docs/cc/mprdma.md names.
-const MPRDMA_PAPER: [Setting; 4] = [
+const MPRDMA_PAPER: [Setting; 5] = [
+    NO_LINK_SHARE,
     set(
         "law",
         1.0,
@@ -200,7 +210,8 @@ pub const MPRDMA_MARK_PACKETS: f32 = 0.5;
 pub const MPRDMA_CLOCK_MOST: u32 = 2;
 
 /// Swift's paper (SIGCOMM 2020), which prints few numbers. docs/cc/swift.md says what the algorithm was checked against.
-const SWIFT_PAPER: [Setting; 6] = [
+const SWIFT_PAPER: [Setting; 7] = [
+    NO_LINK_SHARE,
     set("law", 1.0, "algorithm 1"),
     set("ai", 1.0, "silent: as in uet-htsim, swift.cpp, _ai"),
     set("beta", 0.8, "silent: as in uet-htsim, swift.cpp, _beta"),

@@ -2,11 +2,18 @@
 //! its options. All schemes of `schemes.rs` are made so; each table is in its controller's file. Flows share the values
 //! that they began with: a change makes a copy.
 
-use super::options::{OptionError, OptionInfo, OptionRow};
+use super::options::{Bdps, OptionError, OptionInfo, OptionRow};
 use super::{AckPolicy, Controller, FlowParams, LossDetection, Scheme};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+
+/// The option that all schemes have: see [`Scheme::link_share_bdps`].
+const LINK_SHARE: &str = "link_share";
+/// Its default: a queue of half a bandwidth-delay product keeps the link busy where round trips differ.
+const LINK_SHARE_BDPS: f32 = 3.0;
+/// Its range.
+const LINK_SHARE_RANGE: [f32; 2] = [0.0, 64.0];
 
 /// The description of a scheme; `O` has a field for each of its options.
 pub struct SchemeTable<O: 'static> {
@@ -34,7 +41,7 @@ impl<O> SchemeTable<O> {
         for row in self.options {
             *row.field.of(&mut options).0 = row.default;
         }
-        TableScheme { table: self, options: Arc::new(options) }
+        TableScheme { table: self, options: Arc::new(options), link_share: Bdps(LINK_SHARE_BDPS) }
     }
 }
 
@@ -42,9 +49,22 @@ impl<O> SchemeTable<O> {
 pub struct TableScheme<O: 'static> {
     table: &'static SchemeTable<O>,
     options: Arc<O>,
+    /// The option [`LINK_SHARE`].
+    link_share: Bdps,
 }
 
 impl<O> TableScheme<O> {
+    fn link_share_info(&self) -> OptionInfo {
+        OptionInfo {
+            name: LINK_SHARE,
+            unit: Bdps::UNIT,
+            value: self.link_share.0,
+            default: LINK_SHARE_BDPS,
+            range: LINK_SHARE_RANGE,
+            source: "shared.md: A link that many share",
+        }
+    }
+
     #[cfg(test)]
     /// The values that the next flow gets.
     #[must_use]
@@ -70,6 +90,10 @@ impl<O: Clone + Send + Sync> Scheme for TableScheme<O> {
         (self.table.learns)(&self.options)
     }
 
+    fn link_share_bdps(&self) -> f32 {
+        self.link_share.0
+    }
+
     fn options(&self) -> Vec<OptionInfo> {
         let mut options = O::clone(&self.options);
         let info = |row: &OptionRow<O>| {
@@ -77,17 +101,24 @@ impl<O: Clone + Send + Sync> Scheme for TableScheme<O> {
             let OptionRow { name, default, range, source, .. } = *row;
             OptionInfo { name, unit, value: *value, default, range, source }
         };
-        self.table.options.iter().map(info).collect()
+        self.table.options.iter().map(info).chain([self.link_share_info()]).collect()
     }
 
     fn set(&mut self, name: &str, value: f32) -> Result<(), OptionError> {
         let row = self.table.options.iter().find(|row| row.name == name);
-        let row = row.ok_or(OptionError::Unknown)?;
-        let (at, unit) = row.field.of(Arc::make_mut(&mut self.options));
-        let [min, max] = row.range;
+        let (at, name, [min, max], unit) = match row {
+            Some(row) => {
+                let (at, unit) = row.field.of(Arc::make_mut(&mut self.options));
+                (at, row.name, row.range, unit)
+            }
+            None if name == LINK_SHARE => {
+                (&mut self.link_share.0, LINK_SHARE, LINK_SHARE_RANGE, Bdps::UNIT)
+            }
+            None => return Err(OptionError::Unknown),
+        };
         // A NaN lies in no range.
         if !(min..=max).contains(&value) {
-            return Err(OptionError::Range { name: row.name, min, max, unit });
+            return Err(OptionError::Range { name, min, max, unit });
         }
         *at = value;
         Ok(())

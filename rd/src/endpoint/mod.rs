@@ -313,7 +313,7 @@ impl Endpoint {
 
     /// Peers that send data: each has its share of the receive buffer.
     pub fn active_senders(&self, now: Nanos) -> u32 {
-        self.core.senders.count(now)
+        self.core.inbound.senders(now)
     }
 
     /// Sets the receive buffering below the engine, of which peers hear with their next acknowledgements.

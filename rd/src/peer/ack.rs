@@ -28,8 +28,9 @@ impl Peer {
 
     fn with_limits(&mut self, core: &mut Core, state: AckState) -> AckState {
         let (eager_limit_bytes, order_limit) = self.rx.tell_limits(&core.cfg, &mut core.budget);
-        let window_bytes = core.recv_window_bytes(self.datagram_bytes);
-        AckState { eager_limit_bytes, order_limit, window_bytes, ..state }
+        let rtt_ns = self.tx.steering.rtt_ns();
+        let window = core.recv_window(self.near, self.datagram_bytes, rtt_ns);
+        AckState { eager_limit_bytes, order_limit, window, ..state }
     }
 
     /// State to piggyback on the message that leaves now, if an acknowledgement is due and may ride.

@@ -15,6 +15,7 @@ use crate::stats::DropReason;
 use crate::units::Psn;
 use crate::wire::ack::{NACK_RANGES_MAX, NackRange, SACK_WORDS_MAX};
 use crate::wire::setup::Greeting;
+use crate::wire::window::Window;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
@@ -352,7 +353,7 @@ fn greeting() -> Greeting {
         datagram_bytes: 1472,
         paths: 1,
         ack_policy: AckPolicy::NackOnly,
-        window_bytes: 0,
+        window: Window::default(),
         eager_credit_bytes: 0,
         order_window: 0,
         psn_window: BITS_MAX,

@@ -27,6 +27,7 @@ use crate::wire::setup::{
     Asker, FEATURE_HIDE, FEATURE_INFO_PATH, FEATURE_LANE, FEATURE_PAYLOAD_CRC, FEATURE_REMOTE,
     Goodbye, Greeting, Question,
 };
+use crate::wire::window::Window;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use rand_chacha::rand_core::Rng;
@@ -156,7 +157,7 @@ impl Peer {
             datagram_bytes: terms.datagram_bytes,
             paths: terms.paths,
             ack_policy: terms.scheme.ack_policy(),
-            window_bytes: core.recv_window_bytes(self.size.limit_bytes()),
+            window: core.recv_window(self.near, self.size.limit_bytes(), self.tx.steering.rtt_ns()),
             eager_credit_bytes,
             order_window,
             psn_window: BITS_MAX,
@@ -202,12 +203,12 @@ impl Peer {
             if core.terms(self.near).scheme.loss_detection() == LossDetection::PathOrder {
                 self.tx.flight.keep_order();
             }
-            self.begin_control(core, now, seed, g.window_bytes);
+            self.begin_control(core, now, seed, g.window);
         }
     }
 
     /// Begins congestion control.
-    fn begin_control(&mut self, core: &Core, now: Nanos, seed: u64, window_bytes: u32) {
+    fn begin_control(&mut self, core: &Core, now: Nanos, seed: u64, told: Window) {
         let (cfg, terms) = (&core.cfg, core.terms(self.near));
         let params = FlowParams {
             now,
@@ -220,15 +221,15 @@ impl Peer {
             trimming: cfg.trimming,
         };
         let cc = terms.scheme.build(&params, seed);
-        self.tx.steering.open(cc, terms.scheme.learns(), window_bytes);
+        self.tx.steering.open(cc, terms.scheme.learns(), told);
     }
 
     /// Starts congestion control again, if there is any, in both directions.
     pub(crate) fn renew_control(&mut self, core: &mut Core, now: Nanos) {
         if self.session.is_open() && !self.has_lane() {
             self.acks.begin_again();
-            let (seed, buffer_bytes) = (core.rng.next_u64(), self.tx.steering.buffer_bytes());
-            self.begin_control(core, now, seed, buffer_bytes);
+            let (seed, told) = (core.rng.next_u64(), self.tx.steering.told());
+            self.begin_control(core, now, seed, told);
         }
     }
 

@@ -4,6 +4,7 @@
 use super::{Core, Peer};
 use crate::mutants::{Mutant, mutant};
 use crate::units::{MILLISECOND, Nanos};
+use core::num::NonZeroU64;
 
 /// Quiet time after which a flow frees its memory: long enough that a busy peer keeps it, short enough that an endpoint
 /// with many peers in turn does not hold it for all of them.
@@ -16,14 +17,14 @@ impl Peer {
     /// Notes that the flows are in use, so that their memory stays.
     pub(crate) fn touch(&mut self, now: Nanos) {
         self.active_at = now;
-        self.reclaim_at = Some(now + GIVE_BACK_NS);
+        self.reclaim_at = NonZeroU64::new(now + GIVE_BACK_NS);
     }
 
     /// Sees to it that a session whose keys are in use gives their memory back later.
     pub(crate) fn stays_awake(&mut self, now: Nanos) {
         let awake = self.proofs.as_ref().is_some_and(|proofs| proofs.is_awake());
         if awake && self.reclaim_at.is_none() {
-            self.reclaim_at = Some(now + GIVE_BACK_NS);
+            self.reclaim_at = NonZeroU64::new(now + GIVE_BACK_NS);
         }
     }
 
@@ -82,7 +83,7 @@ impl Peer {
         }
         let unused_at = self.active_at + RECLAIM_NS;
         if now < unused_at {
-            self.reclaim_at = Some(unused_at);
+            self.reclaim_at = NonZeroU64::new(unused_at);
             return;
         }
         if !self.tx.outstanding() {
@@ -90,7 +91,7 @@ impl Peer {
         }
         let expects_data = self.expects_data();
         let again = expects_data || self.tx.outstanding() || self.responder.has_done();
-        self.reclaim_at = again.then_some(now + RECLAIM_NS);
+        self.reclaim_at = NonZeroU64::new(now + RECLAIM_NS).filter(|_| again);
     }
 
     /// True if the peer has not got an answer or a match notice that it waits for.
@@ -108,6 +109,7 @@ mod tests {
     use crate::peer::steering::BUFFER_IDLE_BYTES;
     use crate::units::{KeyIndex, PeerId};
     use crate::wire::remote::Answer;
+    use crate::wire::window::Window;
     use alloc::boxed::Box;
 
     fn core() -> Core {
@@ -130,16 +132,17 @@ mod tests {
         let mut peer = open_peer(&mut core);
         peer.touch(7);
         peer.tx.flight.reserve(32);
-        peer.tx.steering.buffer_told(2 * BUFFER_IDLE_BYTES);
+        let told = Window::of_bytes(2 * u64::from(BUFFER_IDLE_BYTES));
+        peer.tx.steering.window_told(7, told, &mut core.rng);
         assert_eq!(peer.next_wake(&core), 7 + GIVE_BACK_NS);
         peer.reclaim(7 + GIVE_BACK_NS);
         assert_eq!(peer.tx.flight.reserved(), (0, 0));
         assert!(!peer.is_quiet(), "what is known of its paths is kept");
-        assert_eq!(peer.tx.steering.buffer_bytes(), 2 * BUFFER_IDLE_BYTES);
+        assert_eq!(peer.tx.steering.told(), told);
         assert_eq!(peer.next_wake(&core), 7 + RECLAIM_NS);
         peer.reclaim(7 + RECLAIM_NS);
         assert!(peer.is_quiet());
-        assert_eq!(peer.tx.steering.buffer_bytes(), BUFFER_IDLE_BYTES);
+        assert_eq!(peer.tx.steering.told().bytes(), Some(BUFFER_IDLE_BYTES));
         assert_eq!(peer.next_wake(&core), Nanos::MAX);
     }
 
@@ -164,6 +167,6 @@ mod tests {
         peer.reclaim(GIVE_BACK_NS);
         peer.reclaim(RECLAIM_NS);
         assert!(peer.tx.out.queued() > 0 && !peer.is_quiet());
-        assert_eq!(peer.reclaim_at, Some(2 * RECLAIM_NS));
+        assert_eq!(peer.reclaim_at, NonZeroU64::new(2 * RECLAIM_NS));
     }
 }

@@ -33,6 +33,7 @@ mod flow;
 mod handshake;
 mod host_delay;
 mod idle;
+mod inbound;
 mod lane;
 mod lane_side;
 mod liveness;
@@ -86,6 +87,7 @@ use acks::Acks;
 use alloc::boxed::Box;
 use answers::Answers;
 use core::net::SocketAddr;
+use core::num::NonZeroU64;
 use lane_side::LaneSide;
 use liveness::Liveness;
 use requester::Requester;
@@ -138,14 +140,14 @@ pub(crate) struct Peer {
     acks: Acks,
     answers: Answers,
     lane: LaneSide,
-    /// The last round of [`Core::senders`] in which it sent data.
+    /// The last round of [`Core::inbound`] in which it sent data.
     heard_in: Round,
     /// It counts among [`Core::on_network`].
     on_network: bool,
     /// Time of the last activity of the flows.
     pub active_at: Nanos,
     /// Time to free their memory, and later the rest of the state for flows in use.
-    pub reclaim_at: Option<Nanos>,
+    pub reclaim_at: Option<NonZeroU64>,
     /// Queued in the endpoint's ready list.
     pub ready: bool,
     /// It is ready without anything to send.

@@ -181,6 +181,11 @@ impl Outbox {
         self.wants_records() || self.transfers.as_ref().is_some_and(|t| !t.is_empty())
     }
 
+    /// True if nothing follows the payload that goes next.
+    pub fn is_last(&self) -> bool {
+        !self.wants_records() && self.transfers.as_ref().is_some_and(|t| t.is_last())
+    }
+
     /// True if a bundle might have a record.
     pub fn wants_records(&self) -> bool {
         !(self.queue.is_empty() && self.control.is_empty())

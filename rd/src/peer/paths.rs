@@ -292,6 +292,19 @@ impl Paths {
         }
     }
 
+    /// Begins the turns at any path.
+    pub(super) fn turn_from(&mut self, random: u32) {
+        self.cursor = random as u16;
+    }
+
+    /// The next path in turn.
+    pub(super) fn next_in_turn(&mut self) -> u16 {
+        let count = self.each.len().max(1) as u16;
+        let path = self.cursor % count;
+        self.cursor = path + 1;
+        path
+    }
+
     /// The next path in turn that is not bad.
     pub(super) fn next_sound(&mut self) -> u16 {
         let count = self.each.len().max(1);

@@ -12,6 +12,7 @@ pub(super) mod requests;
 pub(crate) mod tables;
 
 use super::acks::Taken;
+use super::inbound::Arrival;
 use super::record::ReadPart;
 use super::{Core, Peer};
 use crate::arrival::{Datagram, RxMeta};
@@ -22,7 +23,7 @@ use crate::stats::DropReason;
 use crate::units::{Ecn, Nanos, Psn};
 use crate::wire::ack::{ACK_BYTES, AckState};
 use crate::wire::header::{
-    FLAG_ACK, FLAG_EAGER, FLAG_PAYLOAD_CRC, HEADER_BYTES, Header, checksum_ok,
+    FLAG_ACK, FLAG_EAGER, FLAG_HELD, FLAG_LAST, FLAG_PAYLOAD_CRC, HEADER_BYTES, Header, checksum_ok,
 };
 use crate::wire::record::{EAGER_HEADER_BYTES, MsgHeader, Record, parse_eager_header};
 use crate::wire::setup::Greeting;
@@ -327,6 +328,13 @@ impl Peer {
         };
         let seen = self.acks.received().has(Psn(h.psn))?;
         self.heard(core, now);
+        let arrived = now.saturating_sub(meta.hold_ns);
+        let wire_bytes = datagram.len_bytes() + core.trailer_bytes() as u32;
+        let link = core.link(self.near);
+        let held = h.flags & FLAG_HELD != 0;
+        let whole_rtt_ns = self.tx.steering.whole_rtt_ns();
+        let packet = Arrival { now, arrived, bytes: wire_bytes, held, whole_rtt_ns };
+        core.inbound.heard(&packet, &mut self.heard_in, &link);
         if seen {
             self.acks.repeated(now, h);
             return Err(DropReason::Duplicate);
@@ -335,7 +343,6 @@ impl Peer {
             Body::Segment(Some((msg, _)), _) => Some(msg.order),
             _ => None,
         };
-        let arrived = now.saturating_sub(meta.hold_ns);
         match body {
             Body::Bundle(payload) => self.on_bundle(core, host, now, arrived, payload)?,
             Body::Segment(Some((msg, ack)), payload) => {
@@ -346,14 +353,15 @@ impl Peer {
             }
             Body::Segment(None, payload) => self.on_segment(core, host, now, h, payload)?,
         }
-        let wire_bytes = datagram.len_bytes() + core.trailer_bytes() as u32;
+        if h.flags & FLAG_LAST != 0 {
+            core.inbound.done(&mut self.heard_in);
+        }
         let ce = meta.ecn == Ecn::Ce;
         let taken = Taken { received_at: arrived, ce, wire_bytes, part_of };
         self.acks.taken(now, h, &taken, self.pace(core));
         core.stats.rx_data += 1;
         core.stats.rx_ce += u64::from(ce);
         self.touch(now);
-        core.senders.heard(now, &mut self.heard_in, self.tx.steering.whole_rtt_ns());
         Ok(())
     }
 

@@ -22,8 +22,13 @@ const PACKETS_EACH: u32 = 4;
 const PATIENCE_NS: Nanos = 10 * MILLISECOND;
 
 /// A round in which a peer was heard.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub(super) struct Round(u32);
+
+impl Round {
+    /// Of a peer that was done in the last round that heard it.
+    const DONE: Round = Round(u32::MAX);
+}
 
 /// See the module.
 #[derive(Clone, Copy, Debug, Default)]
@@ -34,6 +39,10 @@ pub(crate) struct Senders {
     /// Peers heard in this round, and those that counted when it began.
     heard: u32,
     before: u32,
+    /// Peers that sent all they had in this round.
+    done: u32,
+    /// When the latest of those heard in this round came.
+    newest_at: Nanos,
     /// Packets of this round.
     packets: u32,
     /// The longest round trip of those heard in this round.
@@ -46,23 +55,44 @@ pub(crate) struct Senders {
 
 impl Senders {
     /// Notes a packet of a peer that was heard in the round `last` before. `round_trip_ns` is 0 if nobody measured it.
-    pub(super) fn heard(&mut self, now: Nanos, last: &mut Round, round_trip_ns: Nanos) {
+    /// Returns whether a round begins with it.
+    pub(super) fn heard(&mut self, now: Nanos, last: &mut Round, round_trip_ns: Nanos) -> bool {
         let round_trip_ns = if round_trip_ns == 0 { ROUND_TRIP_NS } else { round_trip_ns };
         self.had_gap |= now >= self.last_at + self.longest_ns.max(round_trip_ns) / 2;
-        if self.is_over(now) {
+        let is_over = self.is_over(now);
+        if is_over {
             self.turn(now, round_trip_ns);
         }
         self.last_at = now;
         self.packets = self.packets.saturating_add(1);
         if *last != self.round {
+            if *last == Round::DONE {
+                self.done = self.done.saturating_sub(1);
+            }
             *last = self.round;
             self.heard += 1;
+            self.newest_at = now;
             self.longest_ns = self.longest_ns.max(round_trip_ns);
+        }
+        is_over
+    }
+
+    /// A peer heard in the round `last` has sent all that it had. It counts again with its next packet.
+    pub(super) fn done(&mut self, last: &mut Round) {
+        if *last == self.round {
+            *last = Round::DONE;
+            self.heard -= 1;
+            self.done += 1;
         }
     }
 
+    /// Those that counted when the round began, less those that are done.
+    fn left(&self) -> u32 {
+        self.before.saturating_sub(self.done)
+    }
+
     fn is_over(&self, now: Nanos) -> bool {
-        let each = self.heard.max(self.before).saturating_mul(PACKETS_EACH);
+        let each = self.heard.max(self.left()).saturating_mul(PACKETS_EACH);
         now >= self.ends_at
             && (self.had_gap || self.packets >= each || now >= self.ends_at + PATIENCE_NS)
     }
@@ -72,8 +102,8 @@ impl Senders {
         let longest_ns = self.longest_ns.max(round_trip_ns);
         let ends_at = now + (ROUND_TRIPS * longest_ns).clamp(ROUND_MIN_NS, ROUND_MAX_NS);
         // No peer was heard in round 0.
-        let round = Round(self.round.0.checked_add(1).unwrap_or(1));
-        let before = self.heard.max(self.before / 2) >> self.halvings(now);
+        let round = Round((self.round.0 + 1) % Round::DONE.0).max(Round(1));
+        let before = self.heard.max(self.left() / 2) >> self.halvings(now);
         *self = Senders { round, ends_at, before, ..Senders::default() };
     }
 
@@ -83,9 +113,16 @@ impl Senders {
         (silent_ns / PATIENCE_NS).min(31) as u32
     }
 
+    /// Peers to expect: while more and more send, as many more may follow.
+    pub(crate) fn expected(&self, now: Nanos) -> u32 {
+        let is_growing = now < self.newest_at + self.longest_ns / 2;
+        let newcomers = if is_growing { self.heard.saturating_sub(self.left()) } else { 0 };
+        self.count(now).saturating_add(newcomers)
+    }
+
     /// Peers that send.
     pub(crate) fn count(&self, now: Nanos) -> u32 {
-        self.heard.max(self.before) >> self.halvings(now)
+        self.heard.max(self.left()) >> self.halvings(now)
     }
 }
 

@@ -441,6 +441,7 @@ mod tests {
     use super::*;
     use crate::cc::AckPolicy;
     use crate::units::SECOND;
+    use crate::wire::window::Window;
 
     const OURS: SessionNames = SessionNames { number: 3, id: 30 };
 
@@ -457,7 +458,7 @@ mod tests {
             datagram_bytes: 1472,
             paths: 1,
             ack_policy: AckPolicy::from_wire([0, 1]).expect("a policy"),
-            window_bytes: 0,
+            window: Window::default(),
             eager_credit_bytes: 0,
             order_window: 0,
             psn_window: 0,

@@ -1,8 +1,8 @@
 //! State that all peers of an endpoint share.
 
+use super::inbound::{Inbound, SharedLink};
 use super::op::{Asked, Op, Role};
 use super::rx::{Budget, SpareGaps};
-use super::senders::Senders;
 use super::session::SessionNames;
 use super::wrong_keys::WrongKeys;
 use crate::cc::Scheme;
@@ -14,6 +14,7 @@ use crate::wire::header::{KEYED_VERSION, VERSION};
 use crate::wire::record::Record;
 use crate::wire::remote::Refusal;
 use crate::wire::setup::Question;
+use crate::wire::window::Window;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::hash::Hasher;
@@ -42,8 +43,8 @@ pub(crate) struct Core {
     pub queued: usize,
     /// The request state of requests among `ops`.
     pub asked: Slab<Asked>,
-    /// Peers that send data share the receive buffer.
-    pub senders: Senders,
+    /// Peers that send data share the receive buffer, and this host's link.
+    pub inbound: Inbound,
     /// Peers whose session has no lane, from its set-up to its end: datagrams are to be expected from them.
     pub on_network: usize,
     /// See [`crate::Endpoint::set_ack_spacing`].
@@ -94,7 +95,7 @@ impl Core {
             silent: 0,
             queued: 0,
             asked: Slab::new(),
-            senders: Senders::default(),
+            inbound: Inbound::default(),
             on_network: 0,
             ack_spacing_ns: 0,
             scratch: Vec::new(),
@@ -177,11 +178,24 @@ impl Core {
         if self.is_keyed() { KEYED_VERSION } else { VERSION }
     }
 
-    /// Bytes that one sender may have in flight towards this endpoint: its share of half the
-    /// receive buffer (the other half pays for the kernel's bookkeeping), at least two datagrams.
-    pub(crate) fn recv_window_bytes(&self, datagram_bytes: u16) -> u32 {
-        let share = self.cfg.recv_buffer_bytes / 2 / self.senders.count(self.now).max(1);
-        share.max(2 * u32::from(datagram_bytes))
+    /// What one sender, `rtt_ns` from here, may have on the way to this endpoint: its share of half the receive buffer (the other
+    /// half pays for the kernel's bookkeeping), at least two datagrams, or of the link (protocol.md §4.4). Each packet counts
+    /// [`DATAGRAM_COST_BYTES`](crate::wire::window::DATAGRAM_COST_BYTES) more.
+    pub(crate) fn recv_window(&self, near: bool, datagram_bytes: u16, rtt_ns: Nanos) -> Window {
+        let buffer = self.cfg.recv_buffer_bytes / 2 / self.inbound.senders(self.now).max(1);
+        let buffer = Window::of_bytes(buffer.max(2 * u32::from(datagram_bytes)).into());
+        let rtt_ns = if self.cfg.base_rtt_ns == 0 { rtt_ns } else { self.cfg.base_rtt_ns };
+        match self.inbound.share(self.now, &self.link(near), rtt_ns, datagram_bytes) {
+            Some(share) if share.bytes().is_none_or(|bytes| Some(bytes) < buffer.bytes()) => share,
+            _ => buffer,
+        }
+    }
+
+    /// The link on which such peers send to this endpoint.
+    pub(super) fn link(&self, near: bool) -> SharedLink {
+        let terms = self.terms(near);
+        let least_bdps = terms.scheme.link_share_bdps();
+        SharedLink { bytes_per_s: terms.link_bytes_per_s, least_bdps }
     }
 }
 
@@ -216,6 +230,7 @@ impl Core {
 mod tests {
     use super::*;
     use crate::cc::fixed::ERD;
+    use crate::peer::inbound::Arrival;
     use crate::peer::senders::Round;
 
     #[test]
@@ -225,12 +240,16 @@ mod tests {
         let mut core = Core::new(config, Box::new(ERD.scheme()), 1);
         let windows = [(0, 512 << 10), (1, 512 << 10), (4, 128 << 10), (1000, 8192)];
         for (senders, bytes) in windows {
-            core.senders = Senders::default();
-            (0..senders).for_each(|_| core.senders.heard(0, &mut Round::default(), 0));
-            assert_eq!(core.recv_window_bytes(4096), bytes, "{senders} senders");
+            core.inbound = Inbound::default();
+            let packet = Arrival { now: 0, arrived: 0, bytes: 64, held: false, whole_rtt_ns: 0 };
+            let link = core.link(false);
+            let heard = |_| core.inbound.heard(&packet, &mut Round::default(), &link);
+            (0..senders).for_each(heard);
+            let window = core.recv_window(false, 4096, 0);
+            assert_eq!(window.bytes(), Some(bytes), "{senders} senders");
         }
         // The part that is left for an endpoint beside many others may be nothing.
         core.cfg.recv_buffer_bytes = 0;
-        assert_eq!(core.recv_window_bytes(4096), 8192);
+        assert_eq!(core.recv_window(false, 4096, 0).bytes(), Some(8192));
     }
 }

@@ -13,7 +13,9 @@ use crate::config::Config;
 use crate::transmit::TxBurst;
 use crate::units::{Ecn, Nanos, Psn, SECOND};
 use crate::wire::ack::{ACK_ECHO, AckState, Echo};
+use crate::wire::window::{DATAGRAM_COST_BYTES, Window};
 use alloc::boxed::Box;
+use rand_chacha::rand_core::Rng;
 
 /// Packets in flight while a flow learns.
 const LEARNING_PACKETS: u64 = 4;
@@ -21,8 +23,8 @@ const LEARNING_PACKETS: u64 = 4;
 const PATH_CHOICES: u32 = 3;
 /// Least bursts in a window.
 const BURSTS_PER_WINDOW: u64 = 4;
-/// Bytes of a receive buffer that the kernel's bookkeeping of a small datagram takes.
-const DATAGRAM_COST_BYTES: u64 = 1024;
+/// Packets in flight to a receiver that asks for time between them.
+const SPACED_PACKETS: u64 = 4;
 /// Most bytes of the receiver's buffer that a flow keeps while it sends nothing.
 pub(super) const BUFFER_IDLE_BYTES: u32 = 256 << 10;
 /// Round trips above this are clock noise (the timestamp has 32 bits of nanoseconds).
@@ -38,10 +40,12 @@ pub(super) struct Steering {
     flow: Flow,
     /// Time at which the controller's pace lets the next burst go; 0 for at once.
     pace_at: Nanos,
+    /// Time at which a receiver's window of less than a packet lets the next one go; 0 for at once.
+    spaced_until: Nanos,
     /// Round trips still to sample before the controller's window counts.
     learning: u8,
-    /// Bytes that the receiver's buffer holds.
-    buffer_bytes: u32,
+    /// What the receiver lets in.
+    told: Window,
     /// The send time that an acknowledgement echoed last.
     echo_last: u32,
     ce_seen_bytes: u32,
@@ -55,15 +59,10 @@ impl Steering {
     }
 
     /// Opens the session.
-    pub fn open(&mut self, cc: Box<dyn Controller>, learns: bool, buffer_bytes: u32) {
+    pub fn open(&mut self, cc: Box<dyn Controller>, learns: bool, told: Window) {
         self.cc = Some(cc);
         self.learning = if learns { LEARNING_SAMPLES } else { 0 };
-        self.buffer_bytes = buffer_bytes;
-    }
-
-    /// Bytes that the receiver's buffer holds.
-    pub fn buffer_bytes(&self) -> u32 {
-        self.buffer_bytes
+        self.told = told;
     }
 
     /// Samples a round trip of the set-up.
@@ -73,12 +72,12 @@ impl Steering {
 
     /// The smoothed round trip, in nanoseconds.
     pub fn rtt_ns(&self) -> Nanos {
-        self.rtt.smoothed_ns
+        self.rtt.smoothed_ns()
     }
 
     /// The smoothed round trip with the longest recent wait for processes, in nanoseconds; 0 if nobody measured it.
     pub fn whole_rtt_ns(&self) -> Nanos {
-        match self.rtt.smoothed_ns {
+        match self.rtt.smoothed_ns() {
             0 => 0,
             rtt_ns => rtt_ns + self.hosts.longest_ns(),
         }
@@ -86,7 +85,7 @@ impl Steering {
 
     /// Time (ns) beyond which a packet is more than late, by so many mean deviations of the round trip.
     pub fn patience_ns(&self, deviations: u64) -> Nanos {
-        self.rtt.smoothed_ns + deviations * self.rtt.variance_ns
+        self.rtt.smoothed_ns() + deviations * self.rtt.variance_ns()
     }
 
     /// Silence (ns) after which to probe. A busy peer answers late, and another probe makes it busier.
@@ -110,19 +109,52 @@ impl Steering {
             return false;
         }
         flight.packets() == 0
-            || self.takes_more(self.limit_bytes(now, flight, datagram_bytes), flight, bytes)
+            || self.takes_more(
+                self.limit_bytes(now, flight, datagram_bytes),
+                flight,
+                bytes,
+                datagram_bytes,
+            )
     }
 
     /// True if controller and receiver take `bytes` more while `limit_bytes` may be in flight.
-    pub fn takes_more(&self, limit_bytes: u64, flight: &Flight, bytes: u64) -> bool {
+    pub fn takes_more(
+        &self,
+        limit_bytes: u64,
+        flight: &Flight,
+        bytes: u64,
+        datagram_bytes: u16,
+    ) -> bool {
         let buffered = flight.bytes() + u64::from(flight.packets()) * DATAGRAM_COST_BYTES;
         flight.bytes() + bytes <= limit_bytes
-            && buffered + bytes + DATAGRAM_COST_BYTES <= u64::from(self.buffer_bytes)
+            && buffered + bytes + DATAGRAM_COST_BYTES <= self.told_bytes(datagram_bytes.into())
     }
 
-    /// True if the controller's pace lets nothing go yet.
+    /// True if the pace of controller or receiver lets nothing go yet.
     pub fn is_paced(&self, now: Nanos) -> bool {
-        self.pace_at > now
+        self.pace_at > now || self.spaced_until > now
+    }
+
+    /// True if the receiver's window holds this flow back: half of it is in flight, and no queue is why.
+    pub fn is_held(&self, flight: &Flight, datagram_bytes: u64) -> bool {
+        let buffered = flight.bytes() + u64::from(flight.packets()) * DATAGRAM_COST_BYTES;
+        let with_next = buffered + datagram_bytes + DATAGRAM_COST_BYTES;
+        let is_full = self.told.space_ns() > 0 || 2 * with_next > self.told_bytes(datagram_bytes);
+        is_full && !self.rtt.is_queued()
+    }
+
+    /// True if the receiver takes less than the controller allows.
+    pub fn is_told_less(&self, datagram_bytes: u16) -> bool {
+        let window = self.window_bytes(datagram_bytes);
+        let packets = window / u64::from(datagram_bytes.max(1));
+        self.told.space_ns() > 0
+            || window + packets * DATAGRAM_COST_BYTES > self.told_bytes(datagram_bytes.into())
+    }
+
+    /// Bytes that the receiver takes, counted with [`DATAGRAM_COST_BYTES`] for each packet.
+    fn told_bytes(&self, datagram_bytes: u64) -> u64 {
+        let spaced = SPACED_PACKETS * (datagram_bytes + DATAGRAM_COST_BYTES);
+        self.told.bytes().map_or(spaced, u64::from)
     }
 
     /// Bytes that the controller allows in flight; few while the flow learns.
@@ -137,14 +169,14 @@ impl Steering {
     /// Bytes that may be in flight now, including those that wait at hosts.
     pub fn limit_bytes(&self, now: Nanos, flight: &Flight, datagram_bytes: u16) -> u64 {
         let window = self.window_bytes(datagram_bytes);
-        self.hosts.limit_bytes(now, flight.bytes(), window, self.rtt.smoothed_ns)
+        self.hosts.limit_bytes(now, flight.bytes(), window, self.rtt.smoothed_ns())
     }
 
     /// Most bytes of a burst. A burst of the whole window would leave nothing to pace or to steer, unless the hosts
     /// hold several windows.
     pub fn burst_bytes(&self, datagram_bytes: u16) -> u64 {
         let window = self.window_bytes(datagram_bytes);
-        let most = self.hosts.stretched_bytes(window, self.rtt.smoothed_ns);
+        let most = self.hosts.stretched_bytes(window, self.rtt.smoothed_ns());
         (most / BURSTS_PER_WINDOW).min(window)
     }
 
@@ -152,7 +184,7 @@ impl Steering {
     pub fn request_bytes(&self, psn_window: u32, datagram_bytes: u16) -> u64 {
         let packets = u64::from(psn_window) * u64::from(datagram_bytes);
         let window = self.window_bytes(datagram_bytes);
-        window.min(u64::from(self.buffer_bytes)).min(packets) / 4
+        window.min(self.told_bytes(datagram_bytes.into())).min(packets) / 4
     }
 
     /// See [`Controller::is_strict`].
@@ -177,8 +209,9 @@ impl Steering {
         let timeout_ns = self.idle_timeout_ns(cfg);
         let Some(cc) = &mut self.cc else { return (0, false) };
         let paths = &mut self.flow.paths;
+        let in_turn = self.told.space_ns() > 0 && cc.may_move();
         for _ in 0..PATH_CHOICES {
-            let path = cc.next_path(now);
+            let path = if in_turn { paths.next_in_turn() } else { cc.next_path(now) };
             match paths.judge(now, path, timeout_ns) {
                 Advice::Use => return (path, false),
                 _ if !cc.may_move() => return (path, false),
@@ -204,7 +237,7 @@ impl Steering {
         let (in_flight_bytes, retransmission) = feedback;
         self.flow.sent_bytes += u64::from(bytes);
         let window = self.window_bytes(datagram_bytes);
-        self.hosts.sent(now, bytes.into(), window, self.rtt.smoothed_ns);
+        self.hosts.sent(now, bytes.into(), window, self.rtt.smoothed_ns());
         let timeout_ns = self.idle_timeout_ns(cfg);
         self.flow.paths.sent(now, paths, path, bytes, timeout_ns);
         let Some(cc) = &mut self.cc else { return burst.ecn };
@@ -216,6 +249,20 @@ impl Steering {
             self.pace_at = self.pace_at.max(now) + gap;
         }
         ecn
+    }
+
+    /// Makes the next packet wait, after `bytes`, if the receiver asks for that: for half to one and a half times what it asks.
+    /// Otherwise flows that once met in a queue would meet again and again.
+    pub fn space(&mut self, now: Nanos, bytes: u32, datagram_bytes: u16, rng: &mut impl Rng) {
+        let space_ns = self.told.space_ns();
+        if space_ns == 0 {
+            return;
+        }
+        let cost = u64::from(bytes) + DATAGRAM_COST_BYTES;
+        let full_cost = u64::from(datagram_bytes) + DATAGRAM_COST_BYTES;
+        let mean_ns = self.rtt.stretched_ns(space_ns) * cost / full_cost;
+        let wait_ns = mean_ns / 2 + random_part(mean_ns, rng);
+        self.spaced_until = self.spaced_until.max(now) + wait_ns;
     }
 
     /// Notes an acknowledged packet.
@@ -248,9 +295,26 @@ impl Steering {
         self.flow.paths.overtaken_before(now, path)
     }
 
-    /// Takes the share of the receiver's buffer, which may shrink.
-    pub fn buffer_told(&mut self, buffer_bytes: u32) {
-        self.buffer_bytes = buffer_bytes;
+    /// What the receiver lets in.
+    pub fn told(&self) -> Window {
+        self.told
+    }
+
+    /// Takes what the receiver lets in, which may be less than before. A time between packets that comes anew, or grows, makes the
+    /// next one wait for a random part of it: many senders are told of it at the same time.
+    pub fn window_told(&mut self, now: Nanos, told: Window, rng: &mut impl Rng) {
+        let before_ns = core::mem::replace(&mut self.told, told).space_ns();
+        let space_ns = told.space_ns();
+        if before_ns == space_ns {
+            return;
+        }
+        let wait_ns = if before_ns + before_ns / 4 < space_ns {
+            self.flow.paths.turn_from(rng.next_u32());
+            random_part(space_ns, rng)
+        } else {
+            self.spaced_until.saturating_sub(now) * space_ns / before_ns
+        };
+        self.spaced_until = now + wait_ns.min(space_ns);
     }
 
     /// The round trip (ns) that an acknowledgement's state measures. It was read at `now` and had `arrived` before.
@@ -287,7 +351,7 @@ impl Steering {
     /// Notes that packets came late which others on their path overtook. A path's order tells nothing beyond a round trip, as
     /// in RACK (RFC 8985, section 6.2).
     pub fn note_late(&mut self, echo: &Echo, late_ns: u32) {
-        self.flow.paths.note_late(echo.path, late_ns, self.rtt.smoothed_ns);
+        self.flow.paths.note_late(echo.path, late_ns, self.rtt.smoothed_ns());
     }
 
     /// Tells the controller of a record, by which `acked_bytes` are newly acknowledged. Returns how many of these were
@@ -391,12 +455,12 @@ impl Steering {
     /// Time at which more may go, if that only takes time; [`Nanos::MAX`] if no wait is needed.
     pub fn opens_at(&self) -> Nanos {
         let or_never = |at: Nanos| if at == 0 { Nanos::MAX } else { at };
-        or_never(self.pace_at).min(or_never(self.hosts.opens_at))
+        or_never(self.pace_at).min(or_never(self.spaced_until)).min(or_never(self.hosts.opens_at))
     }
 
     /// Runs the controller's timer.
     pub fn timer(&mut self, now: Nanos) {
-        for at in [&mut self.pace_at, &mut self.hosts.opens_at] {
+        for at in [&mut self.pace_at, &mut self.spaced_until, &mut self.hosts.opens_at] {
             *at = if *at <= now { 0 } else { *at };
         }
     }
@@ -404,7 +468,9 @@ impl Steering {
     /// Frees memory, and leaves most of the receiver's buffer to others. Call it only while nothing is outstanding.
     pub fn reclaim(&mut self) {
         self.flow.reclaim();
-        self.buffer_bytes = self.buffer_bytes.min(BUFFER_IDLE_BYTES);
+        if self.told.bytes().is_some_and(|bytes| bytes > BUFFER_IDLE_BYTES) {
+            self.told = Window::of_bytes(BUFFER_IDLE_BYTES.into());
+        }
     }
 
     /// KiB sent on each path since the flow was last idle.
@@ -417,9 +483,14 @@ impl Steering {
         FlowView {
             window_bytes: self.cc.as_ref().map_or(0, |cc| cc.window_bytes()),
             pace_bytes_per_s: self.cc.as_ref().and_then(|cc| cc.pace_bytes_per_s()),
-            rtt_ns: self.rtt.smoothed_ns,
+            rtt_ns: self.rtt.smoothed_ns(),
             controller: self.cc.as_ref().map(|cc| cc.view()).unwrap_or_default(),
             ..self.flow.view()
         }
     }
+}
+
+/// A random part of a time of at most 2^32 ns.
+fn random_part(time_ns: Nanos, rng: &mut impl Rng) -> Nanos {
+    (time_ns * u64::from(rng.next_u32())) >> u32::BITS
 }

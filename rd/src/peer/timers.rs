@@ -5,6 +5,7 @@ use super::{Core, Peer, Phase};
 use crate::cc::Timeout;
 use crate::host::{EndReason, Host, OpError};
 use crate::units::Nanos;
+use core::num::NonZeroU64;
 
 impl Peer {
     /// Silence (ns) after which to probe. A busy peer answers late, and another probe makes it busier.
@@ -21,7 +22,9 @@ impl Peer {
             Phase::Open => {}
         }
         let or_never = |timer: Option<Nanos>| timer.unwrap_or(Nanos::MAX);
-        at = at.min(or_never(self.live.probe_at())).min(or_never(self.reclaim_at));
+        at = at
+            .min(or_never(self.live.probe_at()))
+            .min(or_never(self.reclaim_at.map(NonZeroU64::get)));
         at = at.min(or_never(self.tail.at()));
         at = at.min(or_never(self.size.next_at())).min(or_never(self.tells_at()));
         at = at.min(self.acks.wake_at()).min(self.responder.wake_at());
@@ -64,7 +67,7 @@ impl Peer {
                 self.acks.scan(now, self.pace(core));
                 self.tx.steering.timer(now);
                 self.tail.timer(now);
-                if self.reclaim_at.is_some_and(|at| at <= now) {
+                if self.reclaim_at.is_some_and(|at| at.get() <= now) {
                     self.reclaim(now);
                 }
                 self.run_keys(core, host, now);

@@ -72,6 +72,12 @@ impl Transfers {
         self.eager.is_none() && self.short.is_empty() && self.long.is_empty()
     }
 
+    /// True if nothing follows the payload that goes next.
+    pub fn is_last(&self) -> bool {
+        let links = self.short.len() + self.long.len() + self.later.len();
+        links + usize::from(self.eager.is_some()) == 1
+    }
+
     /// Begins an eager message, while no other one is under way.
     pub fn begin_eager(&mut self, transfer: Transfer) {
         debug_assert!(self.eager.is_none(), "eager messages go one after the other");

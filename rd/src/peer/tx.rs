@@ -12,7 +12,9 @@ use crate::mutants::{Mutant, mutant};
 use crate::transmit::TxBurst;
 use crate::units::{Nanos, Psn};
 use crate::wire::ack::{ACK_BYTES, AckState};
-use crate::wire::header::{FLAG_ACK_REQUEST, FLAG_AWAITED, HEADER_BYTES, Header, PacketKind};
+use crate::wire::header::{
+    FLAG_ACK_REQUEST, FLAG_AWAITED, FLAG_HELD, FLAG_LAST, HEADER_BYTES, Header, PacketKind,
+};
 use crate::wire::record::{ACK_RECORD_BYTES, EAGER_HEADER_BYTES};
 
 /// Most datagrams in one burst (the smallest segmentation limit of a kernel that has it).
@@ -92,8 +94,9 @@ impl Peer {
     }
 
     fn data_header(&self, now: Nanos, psn: Psn, path: u16, attempt: u8, flags: u8) -> Header {
+        let is_held = self.tx.steering.is_held(&self.tx.flight, self.datagram_bytes.into());
         Header {
-            flags,
+            flags: if is_held { flags | FLAG_HELD } else { flags },
             path: path as u8,
             attempt,
             psn: psn.0,
@@ -103,7 +106,7 @@ impl Peer {
     }
 
     /// Notes a sent burst in all parts, and arms the timers that guard it.
-    fn note_burst(&mut self, core: &Core, now: Nanos, burst: &mut TxBurst, repeated: bool) {
+    fn note_burst(&mut self, core: &mut Core, now: Nanos, burst: &mut TxBurst, repeated: bool) {
         burst.to = self.name;
         self.touch(now);
         burst.may_fragment = self.size.may_fragment(burst.segment_bytes);
@@ -111,6 +114,7 @@ impl Peer {
         let ecn = core.near.as_ref().filter(|_| self.near).map(|near| near.ecn);
         let of_link = (self.paths, self.datagram_bytes);
         let feedback = (self.tx.flight.bytes(), repeated);
+        self.tx.steering.space(now, burst.total_bytes, self.datagram_bytes, &mut core.rng);
         burst.ecn = self.tx.steering.sent(&core.cfg, now, burst, of_link, ecn, feedback);
         self.live.sent(now, self.probe_timeout_ns(core));
         self.tail.sent(now, self.tx.steering.tail_timeout_ns(&core.cfg));
@@ -217,7 +221,8 @@ impl Peer {
         let steering = &mut self.tx.steering;
         let (path, is_try) = steering.next_path(&core.cfg, now, true);
         let burst_bytes = steering.burst_bytes(self.datagram_bytes);
-        let most = if is_try { 0 } else { burst_bytes.min(core.cfg.burst_bytes.into()) };
+        let alone = is_try || steering.told().space_ns() > 0;
+        let most = if alone { 0 } else { burst_bytes.min(core.cfg.burst_bytes.into()) };
         let limit = steering.limit_bytes(now, &self.tx.flight, self.datagram_bytes);
         while t.done_bytes < t.len_bytes && burst.datagrams < BURST_DATAGRAMS {
             let len = (t.len_bytes - t.done_bytes).min(u64::from(room)) as u16;
@@ -225,7 +230,7 @@ impl Peer {
             let over = burst.datagrams > 0
                 && (u64::from(burst.total_bytes) + datagram_bytes > most
                     || !flight.has_room()
-                    || !steering.takes_more(limit, flight, datagram_bytes));
+                    || !steering.takes_more(limit, flight, datagram_bytes, self.datagram_bytes));
             if over {
                 break;
             }
@@ -270,6 +275,8 @@ impl Peer {
             last && t.eager && core.ops[t.op as usize].awaited && self.tx.out.queued() == 0;
         let flags = if request { FLAG_ACK_REQUEST } else { 0 };
         let flags = if awaited { flags | FLAG_AWAITED } else { flags };
+        let ends = last && self.tx.out.is_last() && !self.tx.flight.has_retries();
+        let flags = if ends { flags | FLAG_LAST } else { flags };
         let content = Content::Segment {
             op: t.op,
             msg_id: t.msg_id,

@@ -1,6 +1,7 @@
 //! Acknowledgements: cumulative state, SACK bitmap, NACK ranges, per-packet echoes
 //! (protocol.md §6).
 
+use super::window::Window;
 use super::{Malformed, Reader};
 use alloc::vec::Vec;
 
@@ -46,8 +47,8 @@ pub struct AckState {
     pub eager_limit_bytes: u32,
     /// First send order that may not be sent.
     pub order_limit: u32,
-    /// Bytes that may be in flight towards this receiver.
-    pub window_bytes: u32,
+    /// What may be sent towards this receiver.
+    pub window: Window,
 }
 
 impl AckState {
@@ -64,7 +65,7 @@ impl AckState {
             self.recv_bytes,
             self.eager_limit_bytes,
             self.order_limit,
-            self.window_bytes,
+            self.window.bits(),
         ] {
             out.extend_from_slice(&v.to_be_bytes());
         }
@@ -88,7 +89,7 @@ impl AckState {
             recv_bytes: r.u32()?,
             eager_limit_bytes: r.u32()?,
             order_limit: r.u32()?,
-            window_bytes: r.u32()?,
+            window: Window::from_bits(r.u32()?),
         })
     }
 }

@@ -87,6 +87,10 @@ pub const FLAG_EAGER: u8 = 0x04;
 pub const FLAG_VOID: u8 = 0x08;
 /// An acknowledgement state follows the message header of an eager segment.
 pub const FLAG_ACK: u8 = 0x10;
+/// The receiver's window holds the sender back (protocol.md §4.4).
+pub const FLAG_HELD: u8 = 0x20;
+/// The sender has nothing more for this receiver (protocol.md §4.4).
+pub const FLAG_LAST: u8 = 0x80;
 /// The sender's application waits for the acknowledgement of a lone message (protocol.md §6.1).
 pub const FLAG_AWAITED: u8 = 0x40;
 

@@ -8,6 +8,7 @@ pub mod header;
 pub mod record;
 pub mod remote;
 pub mod setup;
+pub mod window;
 
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};

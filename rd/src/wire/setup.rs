@@ -2,6 +2,7 @@
 
 use super::ack::AckState;
 use super::header::{HEADER_BYTES, PacketKind, checksum_ok, names_kind, version};
+use super::window::Window;
 use super::{Malformed, NAME_BYTES, Reader, put_name};
 use crate::cc::AckPolicy;
 use crate::keys::KeyId;
@@ -46,8 +47,8 @@ pub struct Greeting {
     pub paths: u16,
     /// The acknowledgement policy that the writer's controller needs from the receiver.
     pub ack_policy: AckPolicy,
-    /// Bytes that may be in flight towards the writer.
-    pub window_bytes: u32,
+    /// What may be sent towards the writer.
+    pub window: Window,
     /// Eager bytes that the writer takes unmatched.
     pub eager_credit_bytes: u32,
     /// Messages that the writer takes unmatched.
@@ -80,7 +81,7 @@ impl Greeting {
         out.extend_from_slice(&self.paths.to_be_bytes());
         out.extend_from_slice(&self.ack_policy.to_wire());
         for v in [
-            self.window_bytes,
+            self.window.bits(),
             self.eager_credit_bytes,
             self.order_window,
             self.psn_window,
@@ -104,7 +105,7 @@ impl Greeting {
         let (incarnation, first_psn, first_order) = (r.u32()?, r.u32()?, r.u32()?);
         let (datagram_bytes, paths) = (r.u16()?, r.u16()?);
         let ack_policy = AckPolicy::from_wire([r.u8()?, r.u8()?]).ok_or(Malformed)?;
-        let (window_bytes, eager_credit_bytes) = (r.u32()?, r.u32()?);
+        let (window, eager_credit_bytes) = (Window::from_bits(r.u32()?), r.u32()?);
         let (order_window, psn_window, echo_sent_at_ns) = (r.u32()?, r.u32()?, r.u32()?);
         let (cookie, gave_up) = (r.u64()?, r.u64()?);
         let random = if keyed { Some(r.array()?) } else { None };
@@ -119,7 +120,7 @@ impl Greeting {
             datagram_bytes,
             paths,
             ack_policy,
-            window_bytes,
+            window,
             eager_credit_bytes,
             order_window,
             psn_window,

@@ -15,6 +15,7 @@ use erd_rd::wire::header::{
 use erd_rd::wire::record::{Cts, Record, emit_eager_header};
 use erd_rd::wire::remote::{Action, Answer, RemoteRequest};
 use erd_rd::wire::setup::{Asker, FEATURE_HIDE, Goodbye, Greeting, VersionNotice};
+use erd_rd::wire::window::Window;
 use erd_rd::{
     Arrived, Atomic, Config, Ecn, EndReason, Endpoint, Form, Host, KeyIndex, OpError, PeerAddress,
     PeerId, RecvToken, RxMeta, SendToken, Target, Targets, TxBurst, Verdict, WorkRequest,
@@ -495,7 +496,12 @@ fn lies(victim: &Victim) -> Vec<Vec<u8>> {
             OURS,
             OURS,
         ));
-        all.push(victim.ack(&AckState { window_bytes: far, ..honest }, OURS, OURS, OURS));
+        all.push(victim.ack(
+            &AckState { window: Window::from_bits(far), ..honest },
+            OURS,
+            OURS,
+            OURS,
+        ));
     }
     all
 }

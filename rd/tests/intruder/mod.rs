@@ -10,6 +10,7 @@ use erd_rd::wire::ack::{ACK_PROBE_ANSWER, AckState, emit_sections};
 use erd_rd::wire::header::{HEADER_BYTES, Header, PacketKind, seal};
 use erd_rd::wire::record::Record;
 use erd_rd::wire::setup::{Asker, Goodbye, Greeting};
+use erd_rd::wire::window::Window;
 use erd_rd::{
     Arrived, Config, DropReason, Ecn, EndReason, Endpoint, Host, OpError, PeerId, RecvToken,
     RxMeta, SendToken, TxBurst, Verdict, WorkRequest,
@@ -296,8 +297,8 @@ pub fn takes_a_dead_peers_port() {
 
 /// An acknowledgement that grants all there is.
 fn raise(cum_psn: u32, high_psn: u32) -> AckState {
-    let (eager_limit_bytes, window_bytes) = (1 << 24, 1 << 24);
-    AckState { cum_psn, high_psn, eager_limit_bytes, window_bytes, ..nothing_received() }
+    let window = Window::of_bytes(1 << 24);
+    AckState { cum_psn, high_psn, eager_limit_bytes: 1 << 24, window, ..nothing_received() }
 }
 
 /// Says hello as the peer did, to be told the victim's session id by a welcome.

@@ -7,6 +7,7 @@ use erd_rd::wire::ack::AckState;
 use erd_rd::wire::header::{FLAG_EAGER, HEADER_BYTES, Header, PacketKind, seal};
 use erd_rd::wire::record::{MsgHeader, Record, emit_eager_header};
 use erd_rd::wire::setup::Greeting;
+use erd_rd::wire::window::Window;
 use std::net::SocketAddr;
 
 /// The first greeting of the process of epoch 1 at this name.
@@ -27,7 +28,7 @@ pub fn greeting_of(epoch: u64, name: SocketAddr) -> Greeting {
         datagram_bytes: 1472,
         paths: 1,
         ack_policy: AckPolicy::NackOnly,
-        window_bytes: 1 << 20,
+        window: Window::of_bytes(1 << 20),
         eager_credit_bytes: 1 << 20,
         order_window: 1 << 16,
         psn_window: 1 << 14,
@@ -95,6 +96,6 @@ pub fn nothing_received() -> AckState {
         recv_bytes: 0,
         eager_limit_bytes: 1 << 20,
         order_limit: 1 << 16,
-        window_bytes: 1 << 20,
+        window: Window::of_bytes(1 << 20),
     }
 }

@@ -40,7 +40,8 @@ fn judge(packet: &Packet) -> PacketRead {
     if let Body::Data(data) = &read.body {
         let summed = read.header.has(flags::PAYLOAD_CHECKSUM);
         assert_eq!(data.payload_ok, summed.then_some(true), "{read:?}");
-        assert!(!read.header.has(flags::RESERVED), "{read:?}");
+        let is_segment = !matches!(data.carries, Carried::Bundle(_));
+        assert!(is_segment || !read.header.has(flags::LAST), "{read:?}");
     }
     read
 }

@@ -21,6 +21,7 @@ use erd_rd::wire::header::{
 use erd_rd::wire::record::{Cts, MsgHeader, Record, emit_eager_header, parse_eager_header};
 use erd_rd::wire::remote::{Action as Access, Answer, RemoteRequest};
 use erd_rd::wire::setup::{Asker, Goodbye, Greeting, Question};
+use erd_rd::wire::window::Window;
 use erd_rd::{Atomic, Ecn, Form, Nanos, Refusal, Stats, Target, Targets};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -164,7 +165,7 @@ impl<'a> Input<'a> {
             flags: self.byte(),
             eager_limit_bytes: limit,
             order_limit: limit,
-            window_bytes: limit,
+            window: Window::from_bits(limit),
             ..AckState::default()
         }
     }

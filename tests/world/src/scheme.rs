@@ -24,6 +24,8 @@ pub struct TestScheme {
     pub ecn: Ecn,
     /// The window halves with a loss and grows with acknowledgements, up to `window_bytes`.
     pub adaptive: bool,
+    /// See [`Scheme::link_share_bdps`].
+    pub link_share_bdps: f32,
 }
 
 impl Scheme for TestScheme {
@@ -41,6 +43,10 @@ impl Scheme for TestScheme {
 
     fn learns(&self) -> bool {
         self.learns
+    }
+
+    fn link_share_bdps(&self) -> f32 {
+        self.link_share_bdps
     }
 
     fn build(&self, params: &FlowParams, _: u64) -> Box<dyn Controller> {

@@ -39,6 +39,7 @@ pub fn setup(node: u8) -> Setup {
         pace: None,
         ecn: Ecn::NotEct,
         adaptive: false,
+        link_share_bdps: 0.0,
     };
     Setup {
         config,

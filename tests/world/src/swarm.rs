@@ -181,6 +181,7 @@ fn config(rng: &mut Rng) -> Config {
     c.first_psn = rng.pick(&[None, Some(0), Some(u32::MAX), Some(u32::MAX - 300), Some(0xffff)]);
     c.payload_checksum = rng.chance(0.5);
     c.info_path = rng.chance(0.3);
+    c.link_bytes_per_s = rng.pick(&[0, 0, 12_500_000, 12_500_000_000]);
     c
 }
 
@@ -207,6 +208,7 @@ fn scheme(rng: &mut Rng, datagram_bytes: u16) -> TestScheme {
         pace: rng.pick(&[None, None, None, Some(100_000_000), Some(2_000_000_000)]),
         ecn: rng.pick(&[Ecn::NotEct, Ecn::Ect0, Ecn::Ect1]),
         adaptive: rng.chance(0.5),
+        link_share_bdps: rng.pick(&[0.0, 0.1, 1.5]),
     }
 }
 

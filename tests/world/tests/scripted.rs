@@ -668,3 +668,27 @@ fn the_receive_buffer_follows_who_sends() {
     let (alone, after_others) = (bulk_ns(0), bulk_ns(64));
     assert!(after_others < 2 * alone, "{after_others} ns, not {alone}");
 }
+
+/// Protocol.md §4.4: many senders share the receiver's link, however large their own windows are.
+#[test]
+fn many_senders_share_the_link() {
+    const BYTES: u64 = 256 << 10;
+    let whole_ns = |link_share_bdps| {
+        let mut w = world(65, NO_FAILURE, |s| {
+            s.config.link_bytes_per_s = 125_000_000;
+            s.config.recv_buffer_bytes = 1 << 30;
+            s.scheme.link_share_bdps = link_share_bdps;
+        });
+        let start = w.now;
+        for from in 1..65 {
+            w.want(0, BYTES);
+            w.post(from, 0, BYTES);
+        }
+        assert!(w.run_until(PATIENCE_NS, |w| w.ledger.unfinished().is_empty()));
+        w.now - start
+    };
+    // This network has no limit of its own. What comes before the first shares are told shows the receiver that its link is faster
+    // than it knows.
+    let (free_ns, shared_ns) = (whole_ns(0.0), whole_ns(1.5));
+    assert!(shared_ns > 10 * free_ns, "{shared_ns} ns, and {free_ns} without shares");
+}

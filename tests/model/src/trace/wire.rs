@@ -47,10 +47,12 @@ pub mod flags {
     pub const VOID: u8 = 0x08;
     /// An acknowledgement rides on an eager segment.
     pub const RIDES: u8 = 0x10;
-    /// Reserved: a writer sends 0.
-    pub const RESERVED: u8 = 0x20;
+    /// The receiver's window holds the sender back.
+    pub const HELD: u8 = 0x20;
     /// The sender's application waits.
     pub const AWAITED: u8 = 0x40;
+    /// The sender has nothing more for the receiver.
+    pub const LAST: u8 = 0x80;
 }
 
 /// Kinds of packets by their number (§2.2).

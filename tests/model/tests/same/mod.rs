@@ -9,6 +9,7 @@ use erd_rd::wire::header::Header;
 use erd_rd::wire::record::{MsgHeader, Record as Theirs, parse_eager_header};
 use erd_rd::wire::remote::{Action, RemoteRequest};
 use erd_rd::wire::setup::Greeting as TheirGreeting;
+use erd_rd::wire::window::Window;
 use erd_rd::wire::{NAME_BYTES, Reader};
 use erd_world::record::Packet;
 
@@ -27,7 +28,7 @@ fn state(ours: &State, theirs: &AckState) {
         recv_bytes: ours.received,
         eager_limit_bytes: ours.eager_limit,
         order_limit: ours.order_limit,
-        window_bytes: ours.window,
+        window: Window::from_bits(ours.window),
     };
     assert_eq!(read, *theirs);
 }
@@ -44,7 +45,7 @@ fn greeting(ours: &Greeting, theirs: &TheirGreeting) {
         datagram_bytes: ours.largest_datagram,
         paths: ours.paths,
         ack_policy: theirs.ack_policy,
-        window_bytes: ours.window,
+        window: Window::from_bits(ours.window),
         eager_credit_bytes: ours.eager_credit,
         order_window: ours.order_window,
         psn_window: ours.psn_window,
