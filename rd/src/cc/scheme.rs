@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 
 /// The option that all schemes have: see [`Scheme::link_share_bdps`].
 const LINK_SHARE: &str = "link_share";
-/// Its default: a queue of half a bandwidth-delay product keeps the link busy where round trips differ.
+/// Its default: more than controllers keep on the way by themselves (docs/cc/shared.md).
 const LINK_SHARE_BDPS: f32 = 3.0;
 /// Its range.
 const LINK_SHARE_RANGE: [f32; 2] = [0.0, 64.0];

@@ -146,6 +146,10 @@ impl Peer {
     pub(super) fn greeting(&self, core: &Core, echo_sent_at_ns: u32) -> Greeting {
         let terms = core.terms(self.near);
         let (eager_credit_bytes, order_window) = self.rx.granted();
+        let (datagram_bytes, rtt_ns) = (self.size.limit_bytes(), self.tx.steering.rtt_ns());
+        let window = core.recv_window(self.near, datagram_bytes, rtt_ns);
+        // The first acknowledgement tells a space.
+        let window_bytes = window.bytes().unwrap_or(2 * u32::from(datagram_bytes));
         Greeting {
             features: features(core, self.id.key) | self.lane.feature(),
             session: self.session.our_id(),
@@ -157,7 +161,7 @@ impl Peer {
             datagram_bytes: terms.datagram_bytes,
             paths: terms.paths,
             ack_policy: terms.scheme.ack_policy(),
-            window: core.recv_window(self.near, self.size.limit_bytes(), self.tx.steering.rtt_ns()),
+            window: Window::of_bytes(window_bytes.into()),
             eager_credit_bytes,
             order_window,
             psn_window: BITS_MAX,

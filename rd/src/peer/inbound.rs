@@ -11,8 +11,6 @@ use super::senders::{Round, Senders};
 use crate::units::{Nanos, SECOND};
 use crate::wire::window::{DATAGRAM_COST_BYTES, Window};
 
-/// Largest gain, in bandwidth-delay products: such shares hold nobody back.
-const GAIN_MOST: f32 = 1024.0;
 /// How the gain grows from round to round at most, and how it falls.
 const GROW_MOST: f32 = 1.5;
 const MANY_GROW_MOST: f32 = 17.0 / 16.0;
@@ -21,6 +19,15 @@ const SHRINK: f32 = 0.75;
 const FULL: f64 = 0.94;
 /// Packets of a round whose rate counts: fewer may come in one burst.
 const PACKETS_LEAST: u32 = 64;
+/// Shortest time of such a round, in ns: what waited for the process comes faster than the link carries.
+const SPAN_LEAST_NS: f64 = 20_000.0;
+/// Most times that a link is faster than it is known to be, and the part of the fastest rate that each round forgets.
+const FASTER_MOST: u64 = 2;
+const FORGOTTEN: u64 = 64;
+/// Senders are held back if at least one byte in so many is theirs.
+const HELD_PARTS: u64 = 16;
+/// Round trips count up to so many times the shortest that was heard: the set-up's may have waited for a process.
+const LONGER_MOST: Nanos = 4;
 /// Shares of less than so many packets are told as a time between packets: a window counts whole ones.
 const SPACED_BELOW_PACKETS: f64 = 2.0;
 /// Packets that come at given times fill so much of the link, with the headers of layers below (Ethernet, IPv4, UDP).
@@ -59,14 +66,18 @@ pub(crate) struct Inbound {
     held_bytes: u64,
     /// Bandwidth-delay products that may be on the way. 0 stands for the least.
     gain: f32,
-    /// The fastest round, in bytes per second: the link is at least as fast.
+    /// The shortest round trips (ns) of those heard in this round, and in the one before; 0 if none is known.
+    shortest_ns: Nanos,
+    shortest_before_ns: Nanos,
+    /// The fastest of the latest rounds, in bytes per second: the link is at least as fast.
     fastest_bytes_per_s: u64,
 }
 
 impl Inbound {
     /// Notes a packet of a peer that was heard in the round `last` before.
     pub(super) fn heard(&mut self, packet: &Arrival, last: &mut Round, link: &SharedLink) {
-        if self.senders.heard(packet.now, last, packet.whole_rtt_ns) {
+        let on_link = (packet.bytes, link.bytes_per_s);
+        if self.senders.heard(packet.now, last, packet.whole_rtt_ns, on_link) {
             self.turn(packet, link);
         }
         if packet.held && self.held_bytes == 0 {
@@ -74,9 +85,15 @@ impl Inbound {
             (self.began_at, self.packets, self.bytes) = (packet.arrived, 0, 0);
         }
         self.packets = self.packets.saturating_add(1);
+        self.shortest_ns = shorter(self.shortest_ns, packet.whole_rtt_ns);
         let bytes = u64::from(packet.bytes) + LOWER_BYTES as u64;
         self.bytes += bytes;
         self.held_bytes += if packet.held { bytes } else { 0 };
+    }
+
+    /// The same for a peer on this host, whose packets take no link.
+    pub(super) fn heard_near(&mut self, now: Nanos, last: &mut Round, whole_rtt_ns: Nanos) {
+        self.senders.heard(now, last, whole_rtt_ns, (0, 0));
     }
 
     /// Notes that a peer heard in the round `last` has nothing more on the way.
@@ -88,11 +105,14 @@ impl Inbound {
     fn turn(&mut self, packet: &Arrival, link: &SharedLink) {
         let span_ns = packet.arrived.saturating_sub(self.began_at).max(1) as f64;
         let rate = self.bytes as f64 / span_ns * SECOND as f64;
-        if self.packets >= PACKETS_LEAST {
-            self.fastest_bytes_per_s = self.fastest_bytes_per_s.max(rate as u64);
+        self.fastest_bytes_per_s -= self.fastest_bytes_per_s / FORGOTTEN;
+        if self.packets >= PACKETS_LEAST && span_ns >= SPAN_LEAST_NS {
+            let rate = (rate as u64).min(link.bytes_per_s.saturating_mul(FASTER_MOST));
+            self.fastest_bytes_per_s = self.fastest_bytes_per_s.max(rate);
         }
         let capacity = link.bytes_per_s.max(self.fastest_bytes_per_s) as f64;
-        let has_room = self.held_bytes > self.bytes / 2 && rate < FULL * capacity;
+        let is_held = HELD_PARTS * self.held_bytes > self.bytes;
+        let has_room = is_held && rate < FULL * capacity;
         let gain = self.gain.max(link.least_bdps);
         // What is on the way carries in proportion, until the link is full.
         let change = if has_room { (FULL * capacity / rate) as f32 } else { SHRINK };
@@ -100,7 +120,10 @@ impl Inbound {
         let per_rtt = f64::from(self.packets) / span_ns * packet.whole_rtt_ns as f64;
         let are_many = per_rtt < SPACED_BELOW_PACKETS * f64::from(self.senders(packet.now));
         let gain = gain * change.min(if are_many { MANY_GROW_MOST } else { GROW_MOST });
-        self.gain = gain.clamp(link.least_bdps, GAIN_MOST.max(link.least_bdps));
+        // With more a lone sender of many would still have no more than the least.
+        let most = link.least_bdps * self.senders(packet.now).max(1) as f32;
+        self.gain = gain.min(most).max(link.least_bdps);
+        (self.shortest_before_ns, self.shortest_ns) = (self.shortest_ns, 0);
         (self.began_at, self.packets) = (packet.arrived, 0);
         (self.bytes, self.held_bytes) = (0, 0);
     }
@@ -122,6 +145,10 @@ impl Inbound {
         if self.senders(now) < 2 || link.bytes_per_s == 0 || rtt_ns == 0 || link.least_bdps <= 0.0 {
             return None;
         }
+        let rtt_ns = match shorter(self.shortest_ns, self.shortest_before_ns) {
+            0 => rtt_ns,
+            shortest_ns => rtt_ns.min(LONGER_MOST * shortest_ns),
+        };
         let gain = f64::from(self.gain.max(link.least_bdps));
         let rate = link.bytes_per_s.max(self.fastest_bytes_per_s) as f64 / SECOND as f64;
         let rate = rate / f64::from(self.senders.expected(now));
@@ -134,6 +161,11 @@ impl Inbound {
         let rate = SPACED_FILL * rate * gain / f64::from(link.least_bdps);
         Some(Window::of_space(((datagram_bytes + LOWER_BYTES) / rate) as u64))
     }
+}
+
+/// The shorter of two round trips, of which 0 is none.
+fn shorter(one_ns: Nanos, other_ns: Nanos) -> Nanos {
+    if one_ns == 0 || other_ns == 0 { one_ns.max(other_ns) } else { one_ns.min(other_ns) }
 }
 
 #[cfg(test)]

@@ -13,6 +13,8 @@ pub(super) fn longest_spacing_ns(cfg: &Config) -> Nanos {
 
 /// Shortest silence before the question about the last packets: a quiet host lets a process wait for hardly more.
 const TAIL_MIN_NS: Nanos = MILLISECOND;
+/// Each sample makes the shortest round trip longer by one part in so many.
+const AGEING: u32 = 1024;
 /// Round trips without a queue from which on a queue counts as long.
 const QUEUED_RTTS: u32 = 4;
 /// Most times that a queue makes a time between packets longer.
@@ -42,7 +44,8 @@ impl Rtt {
             self.least_ns = sample_ns;
             return;
         }
-        self.least_ns = self.least_ns.min(sample_ns);
+        // It ages, as routes change.
+        self.least_ns = (self.least_ns + self.least_ns / AGEING).min(sample_ns);
         let (smoothed_ns, variance_ns) = (self.smoothed_ns(), self.variance_ns());
         let error_ns = smoothed_ns.abs_diff(rtt_ns);
         let gain = if error_ns > variance_ns { 4 } else { SHRINK };

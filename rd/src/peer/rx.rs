@@ -330,11 +330,14 @@ impl Peer {
         self.heard(core, now);
         let arrived = now.saturating_sub(meta.hold_ns);
         let wire_bytes = datagram.len_bytes() + core.trailer_bytes() as u32;
-        let link = core.link(self.near);
-        let held = h.flags & FLAG_HELD != 0;
         let whole_rtt_ns = self.tx.steering.whole_rtt_ns();
-        let packet = Arrival { now, arrived, bytes: wire_bytes, held, whole_rtt_ns };
-        core.inbound.heard(&packet, &mut self.heard_in, &link);
+        if self.near {
+            core.inbound.heard_near(now, &mut self.heard_in, whole_rtt_ns);
+        } else {
+            let held = h.flags & FLAG_HELD != 0;
+            let packet = Arrival { now, arrived, bytes: wire_bytes, held, whole_rtt_ns };
+            core.inbound.heard(&packet, &mut self.heard_in, &core.link());
+        }
         if seen {
             self.acks.repeated(now, h);
             return Err(DropReason::Duplicate);

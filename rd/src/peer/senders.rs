@@ -6,7 +6,7 @@
 //! next the count at most halves, so a round that heard too few does little harm. No timer has to find the peers that fall
 //! silent.
 
-use crate::units::{MILLISECOND, Nanos};
+use crate::units::{MILLISECOND, Nanos, SECOND};
 
 /// Round trips of a round: the longest among those of the senders, with their waits for processes.
 const ROUND_TRIPS: Nanos = 3;
@@ -20,6 +20,8 @@ const PACKETS_EACH: u32 = 4;
 /// A round that is so much longer than its round trips ends in any case. For each such time without a packet the count halves
 /// once more.
 const PATIENCE_NS: Nanos = 10 * MILLISECOND;
+/// The same for links on which so many packets of each take longer.
+const PATIENCE_MOST_NS: Nanos = SECOND;
 
 /// A round in which a peer was heard.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
@@ -56,10 +58,17 @@ pub(crate) struct Senders {
 impl Senders {
     /// Notes a packet of a peer that was heard in the round `last` before. `round_trip_ns` is 0 if nobody measured it.
     /// Returns whether a round begins with it.
-    pub(super) fn heard(&mut self, now: Nanos, last: &mut Round, round_trip_ns: Nanos) -> bool {
+    /// `packet` has its bytes, and the rate of the link that it came on in bytes per second; 0 if that is not known.
+    pub(super) fn heard(
+        &mut self,
+        now: Nanos,
+        last: &mut Round,
+        round_trip_ns: Nanos,
+        packet: (u32, u64),
+    ) -> bool {
         let round_trip_ns = if round_trip_ns == 0 { ROUND_TRIP_NS } else { round_trip_ns };
         self.had_gap |= now >= self.last_at + self.longest_ns.max(round_trip_ns) / 2;
-        let is_over = self.is_over(now);
+        let is_over = self.is_over(now, packet);
         if is_over {
             self.turn(now, round_trip_ns);
         }
@@ -91,10 +100,12 @@ impl Senders {
         self.before.saturating_sub(self.done)
     }
 
-    fn is_over(&self, now: Nanos) -> bool {
+    fn is_over(&self, now: Nanos, packet: (u32, u64)) -> bool {
         let each = self.heard.max(self.left()).saturating_mul(PACKETS_EACH);
         now >= self.ends_at
-            && (self.had_gap || self.packets >= each || now >= self.ends_at + PATIENCE_NS)
+            && (self.had_gap
+                || self.packets >= each
+                || now >= self.ends_at + PATIENCE_NS.max(link_ns(each, packet)))
     }
 
     /// Begins a round, as long as the senders of the last one need, and the one that is heard first.
@@ -126,17 +137,24 @@ impl Senders {
     }
 }
 
+/// Time in which a link carries so many packets; 0 if its rate is not known.
+fn link_ns(packets: u32, (bytes, rate): (u32, u64)) -> Nanos {
+    let bytes = u64::from(packets).saturating_mul(bytes.into());
+    bytes.saturating_mul(SECOND).checked_div(rate).unwrap_or(0).min(PATIENCE_MOST_NS)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     const RTT_NS: Nanos = 100_000;
+    const NO_LINK: (u32, u64) = (0, 0);
 
     /// Each of these peers sends a packet, one after the other within `span_ns`.
     fn hear(senders: &mut Senders, peers: &mut [Round], now: Nanos, span_ns: Nanos) {
         let count = peers.len() as Nanos;
         for (nth, last) in peers.iter_mut().enumerate() {
-            senders.heard(now + nth as Nanos * span_ns / count, last, RTT_NS);
+            senders.heard(now + nth as Nanos * span_ns / count, last, RTT_NS, NO_LINK);
         }
     }
 
@@ -152,7 +170,7 @@ mod tests {
         // One goes on, with a packet each round trip.
         let mut counts = [0; 40];
         for (nth, count) in (40..).zip(&mut counts) {
-            senders.heard(nth * RTT_NS, &mut peers[0], RTT_NS);
+            senders.heard(nth * RTT_NS, &mut peers[0], RTT_NS, NO_LINK);
             *count = senders.count(nth * RTT_NS);
         }
         assert!(counts.is_sorted_by(|earlier, later| earlier >= later), "{counts:?}");
@@ -170,7 +188,7 @@ mod tests {
             for (nth, last) in peers.iter_mut().enumerate() {
                 for packet in 0..4 {
                     let now = RTT_NS + 5_000 * (800 * turn + 4 * nth as Nanos + packet);
-                    senders.heard(now, last, RTT_NS);
+                    senders.heard(now, last, RTT_NS, NO_LINK);
                     assert!(senders.count(now) >= 100, "at {now}: {}", senders.count(now));
                 }
             }
@@ -184,7 +202,7 @@ mod tests {
             hear(&mut senders, &mut peers, now, RTT_NS);
         }
         let now = 40 * RTT_NS + PATIENCE_NS;
-        senders.heard(now, &mut peers[0], RTT_NS);
+        senders.heard(now, &mut peers[0], RTT_NS, NO_LINK);
         assert!((32..=64).contains(&senders.count(now)), "{}", senders.count(now));
         assert_eq!(senders.count(now + 7 * PATIENCE_NS + ROUND_MAX_NS), 0, "nobody sends");
     }
@@ -193,11 +211,11 @@ mod tests {
     fn a_round_is_as_long_as_the_slowest_sender_needs() {
         let (mut senders, mut near, mut far) =
             (Senders::default(), Round::default(), Round::default());
-        senders.heard(0, &mut far, 50 * RTT_NS);
+        senders.heard(0, &mut far, 50 * RTT_NS, NO_LINK);
         for now in (1..400).map(|nth| nth * RTT_NS) {
-            senders.heard(now, &mut near, RTT_NS);
+            senders.heard(now, &mut near, RTT_NS, NO_LINK);
             if now % (50 * RTT_NS) == 0 {
-                senders.heard(now, &mut far, 50 * RTT_NS);
+                senders.heard(now, &mut far, 50 * RTT_NS, NO_LINK);
             }
             assert_eq!(senders.count(now), 2, "at {now}");
         }

@@ -185,17 +185,19 @@ impl Core {
         let buffer = self.cfg.recv_buffer_bytes / 2 / self.inbound.senders(self.now).max(1);
         let buffer = Window::of_bytes(buffer.max(2 * u32::from(datagram_bytes)).into());
         let rtt_ns = if self.cfg.base_rtt_ns == 0 { rtt_ns } else { self.cfg.base_rtt_ns };
-        match self.inbound.share(self.now, &self.link(near), rtt_ns, datagram_bytes) {
+        if near {
+            return buffer;
+        }
+        match self.inbound.share(self.now, &self.link(), rtt_ns, datagram_bytes) {
             Some(share) if share.bytes().is_none_or(|bytes| Some(bytes) < buffer.bytes()) => share,
             _ => buffer,
         }
     }
 
-    /// The link on which such peers send to this endpoint.
-    pub(super) fn link(&self, near: bool) -> SharedLink {
-        let terms = self.terms(near);
-        let least_bdps = terms.scheme.link_share_bdps();
-        SharedLink { bytes_per_s: terms.link_bytes_per_s, least_bdps }
+    /// The link on which peers on other hosts send to this endpoint.
+    pub(super) fn link(&self) -> SharedLink {
+        let least_bdps = self.scheme.link_share_bdps();
+        SharedLink { bytes_per_s: self.cfg.link_bytes_per_s, least_bdps }
     }
 }
 
@@ -242,7 +244,7 @@ mod tests {
         for (senders, bytes) in windows {
             core.inbound = Inbound::default();
             let packet = Arrival { now: 0, arrived: 0, bytes: 64, held: false, whole_rtt_ns: 0 };
-            let link = core.link(false);
+            let link = core.link();
             let heard = |_| core.inbound.heard(&packet, &mut Round::default(), &link);
             (0..senders).for_each(heard);
             let window = core.recv_window(false, 4096, 0);

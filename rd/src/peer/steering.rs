@@ -312,9 +312,10 @@ impl Steering {
             self.flow.paths.turn_from(rng.next_u32());
             random_part(space_ns, rng)
         } else {
-            self.spaced_until.saturating_sub(now) * space_ns / before_ns
+            let left_ns = u128::from(self.spaced_until.saturating_sub(now));
+            (left_ns * u128::from(space_ns) / u128::from(before_ns)) as Nanos
         };
-        self.spaced_until = now + wait_ns.min(space_ns);
+        self.spaced_until = now + wait_ns;
     }
 
     /// The round trip (ns) that an acknowledgement's state measures. It was read at `now` and had `arrived` before.
@@ -490,7 +491,7 @@ impl Steering {
     }
 }
 
-/// A random part of a time of at most 2^32 ns.
+/// A random part of a time.
 fn random_part(time_ns: Nanos, rng: &mut impl Rng) -> Nanos {
-    (time_ns * u64::from(rng.next_u32())) >> u32::BITS
+    ((u128::from(time_ns) * u128::from(rng.next_u32())) >> u32::BITS) as Nanos
 }

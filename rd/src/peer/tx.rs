@@ -94,7 +94,9 @@ impl Peer {
     }
 
     fn data_header(&self, now: Nanos, psn: Psn, path: u16, attempt: u8, flags: u8) -> Header {
-        let is_held = self.tx.steering.is_held(&self.tx.flight, self.datagram_bytes.into());
+        let has_more = flags & FLAG_LAST == 0 && self.tx.wants();
+        let is_held =
+            has_more && self.tx.steering.is_held(&self.tx.flight, self.datagram_bytes.into());
         Header {
             flags: if is_held { flags | FLAG_HELD } else { flags },
             path: path as u8,

@@ -18,7 +18,7 @@ impl Window {
         Window(bytes.min(u64::from(SPACE - 1)) as u32)
     }
 
-    /// A time in nanoseconds from one datagram of full size to the next, at most two seconds.
+    /// A time in nanoseconds from one datagram of full size to the next, less than 2^31.
     #[must_use]
     pub fn of_space(space_ns: u64) -> Window {
         Window(space_ns.min(u64::from(SPACE - 1)) as u32 | SPACE)

@@ -486,6 +486,9 @@ fn lies(victim: &Victim) -> Vec<Vec<u8>> {
         all.push(victim.record(THEIRS, &Record::Done { first: far, last: OURS }));
         all.push(victim.record(THEIRS, &Record::Matched { op: 0, order: far }));
     }
+    // The longest time between packets.
+    let longest = AckState { window: Window::from_bits(u32::MAX), ..honest };
+    all.push(victim.ack(&longest, OURS, OURS, OURS));
     for far in about(0) {
         all.push(victim.ack(&AckState { eager_limit_bytes: far, ..honest }, OURS, OURS, OURS));
         all.push(victim.ack(&AckState { latest_sent_at_ns: far, ..honest }, OURS, OURS, OURS));
