@@ -7,8 +7,10 @@ use erd_sim::fabric::clos::Clos;
 use erd_sim::fabric::pfc::{Pfc, SwitchMemory, Threshold};
 use erd_sim::ids::{HostId, LinkId};
 use erd_sim::link::LinkConfig;
+use erd_sim::schemes;
 use erd_sim::time::{Picos, from_ns};
 use erd_sim::work::{Flow, Work};
+use std::rc::Rc;
 use std::sync::Arc;
 
 const LIMIT_PS: Picos = from_ns(1_000_000_000);
@@ -36,7 +38,14 @@ fn incast(plan: Blueprint, threads: usize) -> Experiment {
     for from in 1..16 {
         work.message(HostId(from), HostId(0), 400_000);
     }
+    // A receiver that shares its link out would leave nothing to pause for.
+    let scheme = || {
+        let mut spray = schemes::by_name("spray").expect("a scheme");
+        spray.set("link_share", 0.0).expect("an option of every scheme");
+        spray
+    };
     let engines = Engines {
+        scheme: Rc::new(scheme),
         paths: 16,
         rto_min_ns: 10_000_000,
         begin: Begin::Cold,
