@@ -1,10 +1,10 @@
 //! How many peers send data here (protocol.md §4.4): these share the receive buffer.
 //!
-//! This module cuts time into rounds. A peer with a window of a packet or more sends at least one each round trip. So a round of
-//! some round trips hears all that send, unless packets wait on their way. A round therefore goes on until nothing waits (for a
-//! while nothing came), until some packets came for each sender that counted before, or for a longer time. From one round to the
-//! next the count at most halves, so a round that heard too few does little harm. No timer has to find the peers that fall
-//! silent.
+//! This module cuts time into rounds. A peer with a window of a packet or more sends at least one each round trip, and one with a
+//! space sends one in about the time in which the link carries one of each. So a round of some such times hears all that send, unless
+//! packets wait on their way. A round therefore goes on until nothing waits (for a while nothing came), until some packets came
+//! for each sender that counted before, or for a longer time. From one round to the next the count at most halves, so a round that
+//! heard too few does little harm. No timer has to find the peers that fall silent.
 
 use crate::units::{MILLISECOND, Nanos, SECOND};
 
@@ -15,6 +15,8 @@ const ROUND_MIN_NS: Nanos = MILLISECOND / 50;
 const ROUND_MAX_NS: Nanos = 100 * MILLISECOND;
 /// Stands for a round trip that nobody measured.
 const ROUND_TRIP_NS: Nanos = 3 * MILLISECOND;
+/// A round lasts at least until the link could have carried so many packets of each sender: half to one and a half come in spaces.
+const PACKETS_LEAST: u32 = 2;
 /// Packets in a round for each sender that counted before, where packets come all the time.
 const PACKETS_EACH: u32 = 4;
 /// A round that is so much longer than its round trips ends in any case. For each such time without a packet the count halves
@@ -36,6 +38,7 @@ impl Round {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Senders {
     round: Round,
+    began_at: Nanos,
     /// When the round has lasted for its round trips.
     ends_at: Nanos,
     /// Peers heard in this round, and those that counted when it began.
@@ -56,9 +59,9 @@ pub(crate) struct Senders {
 }
 
 impl Senders {
-    /// Notes a packet of a peer that was heard in the round `last` before. `round_trip_ns` is 0 if nobody measured it.
-    /// Returns whether a round begins with it.
-    /// `packet` has its bytes, and the rate of the link that it came on in bytes per second; 0 if that is not known.
+    /// Notes a packet of a peer that was heard in the round `last` before. `round_trip_ns` is 0 if nobody measured it. `packet` has
+    /// its bytes, and the rate of the link that it came on in bytes per second; 0 if that is not known. Returns whether a round
+    /// begins with it.
     pub(super) fn heard(
         &mut self,
         now: Nanos,
@@ -101,11 +104,16 @@ impl Senders {
     }
 
     fn is_over(&self, now: Nanos, packet: (u32, u64)) -> bool {
-        let each = self.heard.max(self.left()).saturating_mul(PACKETS_EACH);
-        now >= self.ends_at
-            && (self.had_gap
-                || self.packets >= each
-                || now >= self.ends_at + PATIENCE_NS.max(link_ns(each, packet)))
+        let senders = self.heard.max(self.left());
+        if now < self.ends_at
+            || now < self.began_at + link_ns(senders.saturating_mul(PACKETS_LEAST), packet)
+        {
+            return false;
+        }
+        let each = senders.saturating_mul(PACKETS_EACH);
+        self.had_gap
+            || self.packets >= each
+            || now >= self.ends_at + PATIENCE_NS.max(link_ns(each, packet))
     }
 
     /// Begins a round, as long as the senders of the last one need, and the one that is heard first.
@@ -115,7 +123,7 @@ impl Senders {
         // No peer was heard in round 0.
         let round = Round((self.round.0 + 1) % Round::DONE.0).max(Round(1));
         let before = self.heard.max(self.left() / 2) >> self.halvings(now);
-        *self = Senders { round, ends_at, before, ..Senders::default() };
+        *self = Senders { round, began_at: now, ends_at, before, ..Senders::default() };
     }
 
     /// Times without a packet for which the count halves.
@@ -205,6 +213,20 @@ mod tests {
         senders.heard(now, &mut peers[0], RTT_NS, NO_LINK);
         assert!((32..=64).contains(&senders.count(now)), "{}", senders.count(now));
         assert_eq!(senders.count(now + 7 * PATIENCE_NS + ROUND_MAX_NS), 0, "nobody sends");
+    }
+
+    /// Where a packet takes longer than half a round trip, and each sender sends one in hundreds of them.
+    #[test]
+    fn senders_of_less_than_a_packet_a_round_trip_count_on_a_slow_link() {
+        const RATE: u64 = 125_000_000;
+        const BYTES: u32 = 1500;
+        let packet_ns = u64::from(BYTES) * SECOND / RATE;
+        let (mut senders, mut peers) = (Senders::default(), [Round::default(); 200]);
+        for nth in 0..20 * 200 {
+            let now = nth as Nanos * packet_ns;
+            senders.heard(now, &mut peers[nth % 200], packet_ns, (BYTES, RATE));
+            assert!(nth < 200 || senders.count(now) >= 150, "at {now}: {}", senders.count(now));
+        }
     }
 
     #[test]

@@ -145,10 +145,10 @@ impl Steering {
 
     /// True if the receiver takes less than the controller allows.
     pub fn is_told_less(&self, datagram_bytes: u16) -> bool {
-        let window = self.window_bytes(datagram_bytes);
-        let packets = window / u64::from(datagram_bytes.max(1));
-        self.told.space_ns() > 0
-            || window + packets * DATAGRAM_COST_BYTES > self.told_bytes(datagram_bytes.into())
+        let datagram_bytes64 = u64::from(datagram_bytes);
+        // Both sides hold for whole datagrams. Each product fits: windows have 34 bits at most.
+        let window = self.window_bytes(datagram_bytes) * (datagram_bytes64 + DATAGRAM_COST_BYTES);
+        self.told.space_ns() > 0 || window > self.told_bytes(datagram_bytes64) * datagram_bytes64
     }
 
     /// Bytes that the receiver takes, counted with [`DATAGRAM_COST_BYTES`] for each packet.
@@ -300,8 +300,8 @@ impl Steering {
         self.told
     }
 
-    /// Takes what the receiver lets in, which may be less than before. A time between packets that comes anew, or grows, makes the
-    /// next one wait for a random part of it: many senders are told of it at the same time.
+    /// Takes the window that the receiver tells. A new space, or a longer one, makes the next packet wait for a random part of it:
+    /// many senders hear of theirs at the same time.
     pub fn window_told(&mut self, now: Nanos, told: Window, rng: &mut impl Rng) {
         let before_ns = core::mem::replace(&mut self.told, told).space_ns();
         let space_ns = told.space_ns();

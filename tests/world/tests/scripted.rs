@@ -687,8 +687,8 @@ fn many_senders_share_the_link() {
         assert!(w.run_until(PATIENCE_NS, |w| w.ledger.unfinished().is_empty()));
         w.now - start
     };
-    // This network has no limit of its own. What comes before the first shares are told shows the receiver that its link is faster
-    // than it knows.
+    // This network has no limit of its own. The first packets come before the receiver tells shares, and it sees from them that its
+    // link is faster than it knows.
     let (free_ns, shared_ns) = (whole_ns(0.0), whole_ns(1.5));
     assert!(shared_ns > 10 * free_ns, "{shared_ns} ns, and {free_ns} without shares");
 }
