@@ -27,11 +27,6 @@ fn names_foreign_path(paths: u16, state: &AckState, sections: Option<&Sections<'
 }
 
 impl Peer {
-    /// Whether something else than the controller's window limits the flow: the application, or the receiver.
-    fn is_app_limited(&self) -> bool {
-        !self.tx.wants() || self.tx.steering.is_told_less(self.datagram_bytes)
-    }
-
     /// Notes a packet with our session id, which only the peer knows.
     pub(super) fn heard(&mut self, core: &Core, now: Nanos) {
         self.session.meet();
@@ -130,8 +125,8 @@ impl Peer {
         self.judge_order(core, now, sections);
         // Do not tell the controller twice what the records have told it.
         let told = (acked, rtt_ns.filter(|_| echoed == 0), echoed_ce);
-        let app_limited = self.is_app_limited();
-        self.tx.steering.feed_back(now, state, told, &mut self.tx.flight, app_limited);
+        let more = (self.tx.wants(), self.datagram_bytes);
+        self.tx.steering.feed_back(now, state, told, &mut self.tx.flight, more);
         core.stats.rtx_spurious += self.tx.steering.take_spurious(state.spurious);
         // A request may have waited for room for its answer, a message for memory.
         if self.has_early() {
@@ -170,9 +165,9 @@ impl Peer {
                 self.tx.steering.note_late(&echo, late_ns);
             }
             total += acked_bytes;
-            let (times, app_limited) = ((now, arrived), self.is_app_limited());
+            let more = (self.tx.wants(), self.datagram_bytes);
             let (steering, flight) = (&mut self.tx.steering, &mut self.tx.flight);
-            total_ce += steering.echoed(times, &echo, acked_bytes, flight, app_limited);
+            total_ce += steering.echoed((now, arrived), &echo, acked_bytes, flight, more);
         }
         (total, total_ce)
     }

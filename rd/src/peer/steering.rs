@@ -143,8 +143,14 @@ impl Steering {
         is_full && !self.rtt.is_queued()
     }
 
+    /// True if something else than the controller's window limits the flow: the application, which has no more to send, or the
+    /// receiver, which takes less.
+    fn is_app_limited(&self, (has_more, datagram_bytes): (bool, u16)) -> bool {
+        !has_more || self.is_told_less(datagram_bytes)
+    }
+
     /// True if the receiver takes less than the controller allows.
-    pub fn is_told_less(&self, datagram_bytes: u16) -> bool {
+    fn is_told_less(&self, datagram_bytes: u16) -> bool {
         let datagram_bytes64 = u64::from(datagram_bytes);
         // Both sides hold for whole datagrams. Each product fits: windows have 34 bits at most.
         let window = self.window_bytes(datagram_bytes) * (datagram_bytes64 + DATAGRAM_COST_BYTES);
@@ -355,15 +361,15 @@ impl Steering {
         self.flow.paths.note_late(echo.path, late_ns, self.rtt.smoothed_ns());
     }
 
-    /// Tells the controller of a record, by which `acked_bytes` are newly acknowledged. Returns how many of these were
-    /// marked.
+    /// Tells the controller of a record, by which `acked_bytes` are newly acknowledged. `more` says whether there is more to send, and
+    /// has the bytes of a datagram. Returns how many of the acknowledged bytes were marked.
     pub fn echoed(
         &mut self,
         (now, arrived): (Nanos, Nanos),
         echo: &Echo,
         acked_bytes: u64,
         flight: &mut Flight,
-        app_limited: bool,
+        more: (bool, u16),
     ) -> u32 {
         let count = u32::from(echo.count);
         let ce_bytes = (acked_bytes * u64::from(echo.ce) / u64::from(count)) as u32;
@@ -379,20 +385,20 @@ impl Steering {
             ce_bytes,
             lag_packets: self.flow.lag(Psn(echo.psn).plus(count)),
             in_flight_bytes: flight.bytes(),
-            app_limited,
+            app_limited: self.is_app_limited(more),
         };
         self.learn(&feedback);
         ce_bytes
     }
 
-    /// Tells the controller of an acknowledgement, except for the part in its records.
+    /// Tells the controller of an acknowledgement, except for the part in its records. `more` is as for a record.
     pub fn feed_back(
         &mut self,
         now: Nanos,
         state: &AckState,
         (acked_bytes, rtt_ns, echoed_ce): (u64, Option<Nanos>, u32),
         flight: &mut Flight,
-        app_limited: bool,
+        more: (bool, u16),
     ) {
         let ce_bytes = state.ce_bytes.wrapping_sub(self.ce_seen_bytes);
         let ce_bytes = if ce_bytes < 1 << 31 { ce_bytes } else { 0 };
@@ -414,7 +420,7 @@ impl Steering {
             ce_bytes,
             lag_packets: 0,
             in_flight_bytes: flight.bytes(),
-            app_limited,
+            app_limited: self.is_app_limited(more),
         });
     }
 
