@@ -5,7 +5,8 @@ use erd_sim::fabric::blueprint::{Blueprint, LinkPlan, NodeId, Routes, SwitchPlan
 use erd_sim::fabric::receiver::Receivers;
 use erd_sim::hop::Hop;
 use erd_sim::ids::{HostId, LinkId};
-use erd_sim::link::Health;
+use erd_sim::link::{Health, LinkConfig};
+use erd_sim::time::{Picos, serialization_ps};
 use erd_sim::topology::SEGMENT_WIRE_BYTES;
 use erd_sim::transport::Protocol;
 use erd_sim::work::Flow;
@@ -131,8 +132,17 @@ fn loses_in_step(plan: &Blueprint, engines: &Engines) -> bool {
 /// it is soon as fast as before. Then a queue that is full of packets which the receiver does not want can cut each repeat, too.
 fn goes_back_on(plan: &Blueprint, engines: &Engines) -> bool {
     let Protocol::Roce(settings) = &engines.protocol else { return false };
-    let trims = plan.links().iter().any(|link| link.config.trimming);
-    trims && settings.cnp_ps > 2 * settings.timer_ps
+    let trimming = plan.links().iter().filter(|link| link.config.trimming);
+    let spacings = trimming.map(|link| settings.cnp_ps.max(mark_spacing_ps(&link.config)));
+    spacings.max().is_some_and(|spacing_ps| spacing_ps > 2 * settings.timer_ps)
+}
+
+/// Time between two packets that a link marks, at most: its queue cuts packets before it is so long that all are marked.
+fn mark_spacing_ps(config: &LinkConfig) -> Picos {
+    let Some(red) = config.red.filter(|red| red.most_ppm > 0) else { return Picos::MAX };
+    let packets = u64::from(1_000_000_u32.div_ceil(red.most_ppm));
+    let rate = config.bytes_per_s.unwrap_or(u64::MAX);
+    packets * serialization_ps(SEGMENT_WIRE_BYTES, rate)
 }
 
 /// What must come of these messages.

@@ -99,6 +99,17 @@ pub struct Faults {
     pub blind: bool,
 }
 
+impl Faults {
+    /// Whether chance may lose so many questions in a row or the answers to them: more often than in one of 10^8 rows.
+    pub fn may_lose_all(&self, questions: i32) -> bool {
+        // A run has from none to `loss_run - 1` more.
+        let more = self.loss_run.saturating_sub(1) as f64 / 2.0;
+        let lost = self.loss * (1.0 + more) / (1.0 + self.loss * more);
+        let arrives = (1.0 - lost) * (1.0 - self.burst_loss) * (1.0 - self.corrupt);
+        (1.0 - arrives * arrives).powi(questions) > 1e-8
+    }
+}
+
 /// Delays and rate.
 #[derive(Clone, Copy, Debug)]
 pub struct Links {

@@ -19,6 +19,9 @@ use erd_rd::{Config, DropReason, Ecn, KeyIndex, Nanos, Stats};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
+/// Size probes without an answer after which a session may end (protocol.md §4.6).
+const SIZE_PROBES: i32 = 32;
+
 /// The roughness of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Weather {
@@ -434,6 +437,7 @@ impl Options {
             timeouts: harsh,
             restarts: self.weather == Weather::Deadly,
             closes: harsh,
+            blocked: harsh && self.faults.may_lose_all(SIZE_PROBES),
             // While keys change, peers say so too.
             lies: (self.faults.hostile > 0.0 && !self.faults.blind) || self.renews(),
             ..Rules::default()
