@@ -737,16 +737,16 @@ fn packets_have_the_class_asked_for_and_their_own_mark() {
 
 #[test]
 fn sockets_take_the_ports_of_a_range_and_no_others() {
-    // Another test may have some of these at the moment: as many tries as there are ranges.
-    let range = (0..16).find_map(|nth| {
+    // Another process may take some of these at any moment: as many tries as there are ranges.
+    let bound = (0..16).find_map(|nth| {
         let first = 21_000 + nth * 8;
-        let free = (first..first + 4).all(|port| UdpSocket::bind((V4, port)).is_ok());
-        free.then_some((first, PortRange::parse(&format!("{first}-{}", first + 3)).unwrap()))
+        let ports = Some(PortRange::parse(&format!("{first}-{}", first + 3)).unwrap());
+        let options = PortOptions { ports, ..no_offload() };
+        let bind = |_| RxSocket::bind(SocketAddr::new(V4, 0), &options).ok();
+        let all: Vec<RxSocket> = (0..4).map_while(bind).collect();
+        (all.len() == 4).then_some((first, options, all))
     });
-    let (first, ports) = range.expect("four free ports in a row");
-    let options = PortOptions { ports: Some(ports), ..no_offload() };
-    let all: Vec<RxSocket> =
-        (0..4).map(|_| RxSocket::bind(SocketAddr::new(V4, 0), &options).unwrap()).collect();
+    let (first, options, all) = bound.expect("four free ports in a row");
     let mut taken: Vec<u16> = all.iter().map(|rx| rx.local_addr().port()).collect();
     taken.sort_unstable();
     assert_eq!(taken, (first..first + 4).collect::<Vec<_>>());

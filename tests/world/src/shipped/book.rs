@@ -233,6 +233,7 @@ pub fn may_fail(rules: Rules, cause: Cause) -> bool {
         Cause::PeerVersion(version) => OpError::PeerVersion(version),
         Cause::PeerHasNoKey => OpError::PeerHasNoKey,
         Cause::KeysDiffer => OpError::KeysDiffer,
+        Cause::PathBlocked => OpError::PathBlocked,
         _ => return false,
     };
     rules.allow(error)
