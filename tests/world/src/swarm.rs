@@ -431,7 +431,8 @@ impl Options {
         self.setups.len() as u64
     }
 
-    pub(super) fn rules(&self) -> Rules {
+    /// The failures that a run may report.
+    pub(crate) fn rules(&self) -> Rules {
         let harsh = matches!(self.weather, Weather::Storm | Weather::Deadly);
         Rules {
             timeouts: harsh,

@@ -156,17 +156,6 @@ pub fn leaves_while_it_is_read() {
     run.run_for(100 * MILLISECOND);
 }
 
-fn rules(o: &Options) -> Rules {
-    let harsh = matches!(o.weather, Weather::Storm | Weather::Deadly);
-    Rules {
-        timeouts: harsh,
-        restarts: o.weather == Weather::Deadly,
-        closes: harsh,
-        lies: (o.faults.hostile > 0.0 && !o.faults.blind) || o.renews(),
-        ..Rules::default()
-    }
-}
-
 /// Virtual time in which everything must end once the faults are over.
 fn patience_ns(o: &Options) -> Nanos {
     let trip_ns = 2 * (o.links.delay_ns + 256 * o.links.path_step_ns + o.links.jitter_ns);
@@ -201,7 +190,7 @@ impl Run {
             now: SECOND,
             nodes: nodes.collect(),
             net,
-            book: Book::new(rules(o), names.len()),
+            book: Book::new(o.rules(), names.len()),
             names,
             events: Events::default(),
             icmp: rng.pick(&[0.0, 0.3, 1.0]),
