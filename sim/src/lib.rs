@@ -21,6 +21,7 @@ mod days;
 mod exchange;
 pub mod experiment;
 pub mod fabric;
+mod first;
 mod header;
 pub mod hop;
 pub mod host;

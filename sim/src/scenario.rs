@@ -147,6 +147,16 @@ impl Scenario {
         self.rtts(stagger + self.warmup_rtts)
     }
 
+    /// Receivers share out no links.
+    pub fn share_no_link(&mut self) {
+        let make = Rc::clone(&self.scheme);
+        self.scheme = Rc::new(move || {
+            let mut scheme = make();
+            scheme.set("link_share", 0.0).expect("an option of schemes that react");
+            scheme
+        });
+    }
+
     /// Builds the network and its flows.
     #[must_use]
     pub fn begin(&self) -> Run {

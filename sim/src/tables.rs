@@ -38,6 +38,12 @@ const INCAST_WARM_RTTS: u64 = 8;
 const INCAST_RTTS: u64 = 2_000;
 /// Hosts of an exchange that send.
 const EXCHANGING: u32 = 255;
+/// Rate of the links of a first contact, their number, and the lengths of its messages.
+const FIRST_BYTES_PER_S: u64 = 12_500_000_000;
+const FIRST_LINKS: [u16; 2] = [1, 8];
+const FIRST_KIB: [u64; 4] = [4, 64, 2 << 10, 16 << 10];
+/// Numbers of flows that begin one after the other.
+const LATE_FLOWS: [u32; 3] = [2, 8, 32];
 /// Schemes that do not react to congestion. Where their packets are trimmed for ever, each slot of
 /// the bottleneck costs dozens of packets, and nothing changes after the first round trips.
 const FIXED: [&str; 3] = ["erd", "single", "spray"];
@@ -60,7 +66,7 @@ const FLOWS_HEAD: &str = "scheme   flows start   util%   jain least  queue   p99
                           marks rtx_nack rtx_probe spurious";
 
 /// All tables.
-pub const TABLES: [Table; 8] = [
+pub const TABLES: [Table; 10] = [
     Table {
         name: "ecn",
         about: "Flows over 8 paths, 400 Gb/s, 12 us, RED 0.2 to 0.8 BDP, buffer 5 BDP.",
@@ -112,6 +118,20 @@ pub const TABLES: [Table; 8] = [
                 erd, single and spray have less than a BDP in flight.",
         head: "scheme   buffer rtts",
         rows: exchange,
+    },
+    Table {
+        name: "first",
+        about: "One message to a host with whom no session stands, over one link of 100 Gb/s or eight that share the rate; 12 us.\n\
+                known: the base round trip is. us: until it is complete. times: of the base round trip and the time to send it.",
+        head: "scheme   links known    KiB       us times",
+        rows: first_contact,
+    },
+    Table {
+        name: "late",
+        about: "Flows that begin one after the other, as in the table with ECN, with unknown base round trips. The receiver shares\n\
+                its link among them, or does not, as where flows of several receivers meet in the network.",
+        head: "scheme   flows share ecn   util%   jain least  queue   p99    drops",
+        rows: late,
     },
     Table {
         name: "faults",
@@ -259,6 +279,43 @@ fn exchange(scheme: &str, out: &mut String) {
         let rtts = scenario.stream_after_exchange();
         let rtts = rtts.map_or("never".to_owned(), |rtts| rtts.to_string());
         writeln!(out, "{scheme:<8} {buffer:>6} {rtts:>4}").expect(FITS);
+    }
+}
+
+fn first_contact(scheme: &str, out: &mut String) {
+    for (links, known) in FIRST_LINKS.into_iter().flat_map(|links| [(links, true), (links, false)])
+    {
+        for kib in FIRST_KIB {
+            let mut scenario = scenario(scheme, 1);
+            (scenario.net.link_bytes_per_s, scenario.net.paths) = (FIRST_BYTES_PER_S, links);
+            scenario.net.base_known = known;
+            let taken_us = scenario.one_message_us(kib << 10);
+            let sending_us = (kib << 10) as f64 / scenario.net.payload_bytes_per_s() * 1e6;
+            let times = taken_us / (sending_us + scenario.net.base_rtt_ns as f64 / 1e3);
+            let known = yes(known);
+            write!(out, "{scheme:<8} {links:>5} {known:<5} {kib:>6}").expect(FITS);
+            writeln!(out, " {taken_us:>8.1} {times:>5.2}").expect(FITS);
+        }
+    }
+}
+
+fn late(scheme: &str, out: &mut String) {
+    if FIXED.contains(&scheme) {
+        return;
+    }
+    for (share, ecn) in [(true, true), (true, false), (false, true), (false, false)] {
+        for flows in LATE_FLOWS {
+            let mut scenario = scenario(scheme, flows);
+            (scenario.start, scenario.net.base_known) = (Start::Staggered, false);
+            scenario.net.red_bdp = scenario.net.red_bdp.filter(|_| ecn);
+            if !share {
+                scenario.share_no_link();
+            }
+            let o = scenario.run();
+            write!(out, "{scheme:<8} {flows:>5} {:<5} {:<3}", yes(share), yes(ecn)).expect(FITS);
+            reached(out, &o);
+            out.push('\n');
+        }
     }
 }
 

@@ -60,6 +60,16 @@ fn after_an_exchange() {
 }
 
 #[test]
+fn at_the_first_contact() {
+    hold("first");
+}
+
+#[test]
+fn of_late_flows() {
+    hold("late");
+}
+
+#[test]
 fn with_broken_paths() {
     hold("faults");
 }

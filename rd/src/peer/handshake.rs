@@ -9,6 +9,7 @@ use super::liveness::Liveness;
 use super::proofs::Proofs;
 use super::requester::Requester;
 use super::responder::Responder;
+use super::restraint::Restraint;
 use super::rtt::longest_spacing_ns;
 use super::sending::Sending;
 use super::session::{Challenge, Hello};
@@ -225,7 +226,8 @@ impl Peer {
             trimming: cfg.trimming,
         };
         let cc = terms.scheme.build(&params, seed);
-        self.tx.steering.open(cc, terms.scheme.learns(), told);
+        let restraint = Restraint::new(terms.scheme.learns(), cfg.base_rtt_ns > 0);
+        self.tx.steering.open(cc, restraint, told);
     }
 
     /// Starts congestion control again, if there is any, in both directions.

@@ -54,6 +54,7 @@ mod renewal;
 mod replay;
 mod requester;
 mod responder;
+mod restraint;
 mod rtt;
 mod rx;
 mod senders;
@@ -99,7 +100,7 @@ use tail::Tail;
 use telling::Telling;
 
 /// With the controller, an idle peer takes less than 4 KiB.
-const _: () = assert!(size_of::<Peer>() <= 2048);
+const _: () = assert!(size_of::<Peer>() <= 2064);
 
 /// One peer.
 pub(crate) struct Peer {

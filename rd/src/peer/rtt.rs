@@ -58,6 +58,11 @@ impl Rtt {
         self.smoothed_ns.into()
     }
 
+    /// The smoothed round trip and the shortest one (ns).
+    pub(super) fn range_ns(&self) -> (Nanos, Nanos) {
+        (self.smoothed_ns.into(), self.least_ns.into())
+    }
+
     /// Its mean deviation (ns).
     pub(super) fn variance_ns(&self) -> Nanos {
         self.variance_ns.into()

@@ -7,8 +7,9 @@ use super::flight::{Flight, SentPacket};
 use super::flow::{Flow, FlowView};
 use super::host_delay::HostDelay;
 use super::paths::Advice;
+use super::restraint::Restraint;
 use super::rtt::Rtt;
-use crate::cc::{AckSample, Controller, LEARNING_SAMPLES, Loss, LossKind, SentBurst, Timeout};
+use crate::cc::{AckSample, Controller, Loss, LossKind, SentBurst, Timeout};
 use crate::config::Config;
 use crate::transmit::TxBurst;
 use crate::units::{Ecn, Nanos, Psn, SECOND};
@@ -17,8 +18,6 @@ use crate::wire::window::{DATAGRAM_COST_BYTES, Window};
 use alloc::boxed::Box;
 use rand_chacha::rand_core::Rng;
 
-/// Packets in flight while a flow learns.
-const LEARNING_PACKETS: u64 = 4;
 /// Most times that a controller is asked for the path of one burst.
 const PATH_CHOICES: u32 = 3;
 /// Least bursts in a window.
@@ -42,8 +41,7 @@ pub(super) struct Steering {
     pace_at: Nanos,
     /// Time at which a receiver's window of less than a packet lets the next one go; 0 for at once.
     spaced_until: Nanos,
-    /// Round trips still to sample before the controller's window counts.
-    learning: u8,
+    restraint: Restraint,
     /// What the receiver lets in.
     told: Window,
     /// The send time that an acknowledgement echoed last.
@@ -59,9 +57,9 @@ impl Steering {
     }
 
     /// Opens the session.
-    pub fn open(&mut self, cc: Box<dyn Controller>, learns: bool, told: Window) {
+    pub fn open(&mut self, cc: Box<dyn Controller>, restraint: Restraint, told: Window) {
         self.cc = Some(cc);
-        self.learning = if learns { LEARNING_SAMPLES } else { 0 };
+        self.restraint = restraint;
         self.told = told;
     }
 
@@ -146,7 +144,7 @@ impl Steering {
     /// True if something else than the controller's window limits the flow: the application, which has no more to send, or the
     /// receiver, which takes less.
     fn is_app_limited(&self, (has_more, datagram_bytes): (bool, u16)) -> bool {
-        !has_more || self.is_told_less(datagram_bytes)
+        !has_more || self.restraint.is_draining() || self.is_told_less(datagram_bytes)
     }
 
     /// True if the receiver takes less than the controller allows.
@@ -163,13 +161,13 @@ impl Steering {
         self.told.bytes().map_or(spaced, u64::from)
     }
 
-    /// Bytes that the controller allows in flight; few while the flow learns.
+    /// Bytes that the controller allows in flight, or fewer; see [`Restraint`].
     pub fn window_bytes(&self, datagram_bytes: u16) -> u64 {
         let window = self.cc.as_ref().map_or(0, |cc| cc.window_bytes());
-        if self.learning == 0 {
-            return window;
+        match self.restraint.packets() {
+            None => window,
+            Some(packets) => window.min(packets * u64::from(datagram_bytes)),
         }
-        window.min(LEARNING_PACKETS * u64::from(datagram_bytes))
     }
 
     /// Bytes that may be in flight now, including those that wait at hosts.
@@ -425,7 +423,7 @@ impl Steering {
     }
 
     fn learn(&mut self, feedback: &AckSample) {
-        self.learning = self.learning.saturating_sub(u8::from(feedback.rtt_ns.is_some()));
+        self.restraint.acked(feedback, self.rtt.range_ns());
         if let Some(cc) = &mut self.cc {
             cc.on_ack(feedback);
         }
