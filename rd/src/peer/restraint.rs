@@ -26,6 +26,8 @@ const DRAIN_RTTS: Nanos = 2;
 /// Longest time between two drains. Times are rounded up to a power of two, in us: flows whose round trips differ a little then
 /// drain at the same times.
 const DRAIN_SPACING_MAX_NS: Nanos = SECOND;
+/// Furthest that a time of drains lies ahead: 8 s, above twice the longest round trip and the longest spacing.
+const AHEAD_MOST_US: u32 = 1 << 23;
 /// A round trip shorter by one part in so many than all since the last drain shows that others drain.
 const DRAIN_SHOWN: u32 = 16;
 
@@ -148,9 +150,9 @@ fn to_us(time_ns: Nanos) -> u32 {
     (time_ns / 1_000) as u32
 }
 
-/// Whether a time is over; both wrap, and lie less than 35 minutes apart.
+/// Whether a time is over that was at most [`AHEAD_MOST_US`] ahead; both wrap. A flow may be silent for hours.
 fn is_past(at_us: u32, now_us: u32) -> bool {
-    now_us.wrapping_sub(at_us) < 1 << 31
+    !(1..=AHEAD_MOST_US).contains(&at_us.wrapping_sub(now_us))
 }
 
 #[cfg(test)]
@@ -234,6 +236,19 @@ mod tests {
             drains(&mut Restraint::new(true, true), |_| RTT_NS).is_empty(),
             "the base is known"
         );
+    }
+
+    #[test]
+    fn a_drain_ends_with_the_first_answer_after_a_long_silence() {
+        for silence_ns in [SECOND, 3_000 * SECOND, 4_000 * SECOND, 5_000 * SECOND] {
+            let mut flow = Restraint::new(true, false);
+            drains(&mut flow, |_| RTT_NS);
+            let at = Nanos::from(flow.at_us) * 1_000;
+            flow.acked(&ack(at, RTT_NS), (RTT_NS, RTT_NS));
+            assert!(flow.is_draining());
+            flow.acked(&ack(at + silence_ns, RTT_NS), (RTT_NS, RTT_NS));
+            assert!(!flow.is_draining(), "{silence_ns} ns");
+        }
     }
 
     #[test]
