@@ -165,7 +165,7 @@ fn open_sessions_and_granted_messages_save_their_round_trips() {
 }
 
 /// A lone message of a flow that has learned takes hardly more than its own time. One that has not begins with few packets in
-/// flight, and takes some round trips more; they were more than ten while it kept to those until it had learned.
+/// flight, and takes some round trips more.
 #[test]
 fn what_flows_learn_before_the_work_costs_it_nothing() {
     let completion = |begin| {
