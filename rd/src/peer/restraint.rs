@@ -23,11 +23,11 @@ const DRAIN_FIRST_RTTS: u16 = 16;
 const DRAIN_LAST_RTTS: u16 = 256;
 /// Round trips from the start of a drain until a packet is sent that ends it.
 const DRAIN_RTTS: Nanos = 2;
-/// Longest time between two drains. Times are rounded up to a power of two, in us: flows whose round trips differ a little then
-/// drain at the same times.
-const DRAIN_SPACING_MAX_NS: Nanos = SECOND;
-/// Furthest that a time of drains lies ahead: 8 s, above twice the longest round trip and the longest spacing.
-const AHEAD_MOST_US: u32 = 1 << 23;
+/// Longest time between two drains: [`DRAIN_LAST_RTTS`] of the longest round trips on earth. Times are rounded up to a power of two,
+/// in us: flows whose round trips differ a little then drain at the same times.
+const DRAIN_SPACING_MAX_NS: Nanos = 64 * SECOND;
+/// Furthest that the next drain lies ahead: [`DRAIN_SPACING_MAX_NS`], rounded up.
+const AHEAD_MOST_US: u32 = 1 << 26;
 /// A round trip shorter by one part in so many than all since the last drain shows that others drain.
 const DRAIN_SHOWN: u32 = 16;
 
@@ -124,13 +124,17 @@ impl Restraint {
         match self.phase {
             Phase::Never => {}
             Phase::Unset => self.wait(now_us, smoothed_ns),
-            Phase::Waits if others_drain || is_past(self.at_us, now_us) => {
+            Phase::Waits if others_drain || is_past(self.at_us, now_us, AHEAD_MOST_US) => {
                 (self.phase, self.at_us, self.least_ns) = (Phase::Drains, now_us, u32::MAX);
             }
             Phase::Waits => {}
             Phase::Drains => {
-                let ends_us = self.at_us.wrapping_add(to_us(DRAIN_RTTS * smoothed_ns));
-                if ack.rtt_ns.is_some() && is_past(ends_us, sent_us) {
+                let Some(rtt_ns) = ack.rtt_ns else { return };
+                let lasts_us = to_us(DRAIN_RTTS * smoothed_ns);
+                let ends_us = self.at_us.wrapping_add(lasts_us);
+                // A packet that left before the drain began did so at most its round trip before.
+                let ahead_most_us = lasts_us.saturating_add(to_us(rtt_ns)).saturating_add(1);
+                if is_past(ends_us, sent_us, ahead_most_us) {
                     self.spacing_rtts = (2 * self.spacing_rtts).min(DRAIN_LAST_RTTS);
                     self.wait(now_us, smoothed_ns);
                 }
@@ -150,9 +154,9 @@ fn to_us(time_ns: Nanos) -> u32 {
     (time_ns / 1_000) as u32
 }
 
-/// Whether a time is over that was at most [`AHEAD_MOST_US`] ahead; both wrap. A flow may be silent for hours.
-fn is_past(at_us: u32, now_us: u32) -> bool {
-    !(1..=AHEAD_MOST_US).contains(&at_us.wrapping_sub(now_us))
+/// Whether a time is over that was at most so far ahead; both wrap. A flow may be silent for hours.
+fn is_past(at_us: u32, now_us: u32, ahead_most_us: u32) -> bool {
+    !(1..=ahead_most_us).contains(&at_us.wrapping_sub(now_us))
 }
 
 #[cfg(test)]
@@ -215,13 +219,32 @@ mod tests {
 
     /// Times (in round trips) at which a flow drains that has learnt, of 600 round trips with four samples each.
     fn drains(flow: &mut Restraint, rtt_ns: impl Fn(Nanos) -> Nanos) -> Vec<Nanos> {
+        drains_at(flow, RTT_NS, rtt_ns)
+    }
+
+    /// The same with another smoothed round trip.
+    fn drains_at(
+        flow: &mut Restraint,
+        smoothed_ns: Nanos,
+        rtt_ns: impl Fn(Nanos) -> Nanos,
+    ) -> Vec<Nanos> {
         after(flow, &[RTT_NS; LEARNING_SAMPLES as usize]);
         let quarters = (0..2_400).filter(|quarter| {
-            let now = quarter * RTT_NS / 4;
-            flow.acked(&ack(now, rtt_ns(now)), (RTT_NS, RTT_NS));
+            let now = quarter * smoothed_ns / 4;
+            flow.acked(&ack(now, rtt_ns(now)), (smoothed_ns, smoothed_ns));
             flow.is_draining()
         });
         quarters.map(|quarter| quarter / 4).collect()
+    }
+
+    #[test]
+    fn flows_between_continents_drain_no_more_often() {
+        for rtt_ns in [SECOND / 25, SECOND / 4] {
+            let flow = &mut Restraint::new(true, false);
+            let mut times = drains_at(flow, rtt_ns, |_| rtt_ns);
+            times.dedup();
+            assert!((12..=20).contains(&times.len()), "{rtt_ns} ns: {times:?}");
+        }
     }
 
     #[test]
