@@ -1,113 +1,21 @@
 //! The erd engine as a transport: one engine, the library's loop that runs it, and memory that only counts.
 
 use super::agenda::{Agenda, SendRequest};
+use super::memory::Memory;
 use super::{Repeats, Transport, TransportStats};
 use crate::header::{Header, StreamHeader};
 use crate::ids::{HostId, name_of};
 use crate::info_path::{InfoPathSettings, SimFrames};
-use crate::packet::{Packet, ZEROS};
+use crate::packet::Packet;
 use crate::port::{SimClock, SimPort, Simulated};
 use crate::time::{Picos, from_ns, to_ns};
-use crate::work::{FlowId, Task, TaskId};
-use erd_core::region::Pass;
+use crate::work::Task;
 use erd_core::run::link::Link;
 use erd_core::run::net_errors::NetErrors;
-use erd_core::run::pieces::Pieces;
 use erd_core::run::{Carriers, Driven, Parts};
-use erd_rd::{
-    Arrived, EndReason, Endpoint, Expected, Host, Nanos, OpError, Part, PeerId, RecvToken,
-    SendToken, TxBurst, Verdict, WorkRequest,
-};
+use erd_rd::{Endpoint, Nanos, PeerId, SendToken, WorkRequest};
 use std::collections::HashMap;
-use std::net::SocketAddr;
-use std::ptr::NonNull;
 use std::sync::Arc;
-
-/// Memory of a host: payload is counted by task and not kept.
-#[derive(Debug, Default)]
-pub struct Memory {
-    agenda: Agenda,
-}
-
-/// The tag of a message that no task waits for.
-const STRANGER: u64 = u64::MAX;
-
-impl Host for Memory {
-    fn read(&mut self, _: SendToken, _: u64, out: &mut [u8]) {
-        out.fill(0);
-    }
-
-    /// Checksums are off.
-    fn checksum(&mut self, _: SendToken, _: u64, _: u32, seed: u32) -> u32 {
-        seed
-    }
-
-    fn sent(&mut self, op: SendToken, outcome: Result<(), OpError>) {
-        if outcome.is_err() {
-            self.agenda.failed();
-        }
-        self.agenda.sent(TaskId(op.0 as u32));
-    }
-
-    fn arrived(&mut self, msg: &Arrived) -> Verdict {
-        let task = msg.tag.and_then(|tag| self.agenda.receiver_of(FlowId(tag as u32)));
-        let token = task.map_or(STRANGER, |task| task.0.into());
-        Verdict::Matched(RecvToken(token), msg.len_bytes)
-    }
-
-    fn hold(&mut self, _: PeerId, _: u64) -> Option<RecvToken> {
-        None
-    }
-
-    fn place(&mut self, to: RecvToken, _: u64, bytes: &[u8]) {
-        if to.0 != STRANGER {
-            self.agenda.placed(TaskId(to.0 as u32), bytes.len() as u64);
-        }
-    }
-
-    fn received(&mut self, token: RecvToken, outcome: Result<u64, OpError>) {
-        if outcome.is_err() || token.0 == STRANGER {
-            self.agenda.failed();
-        }
-        if token.0 != STRANGER {
-            self.agenda.received(TaskId(token.0 as u32));
-        }
-    }
-
-    fn session_ended(&mut self, _: PeerId, _: u32, _: EndReason) {}
-
-    fn datagram_limit_bytes(&mut self, _: SocketAddr) -> u16 {
-        u16::MAX
-    }
-}
-
-impl erd_core::run::Memory for Memory {
-    fn place_of(&mut self, _: &Expected, _: &mut Option<Pass>) -> Option<NonNull<u8>> {
-        None
-    }
-
-    fn gather(&self, burst: &TxBurst, pieces: &mut Pieces) -> Result<(), Option<SendToken>> {
-        for part in &burst.parts {
-            match *part {
-                Part::Inline { start, len_bytes } => {
-                    pieces.push_bytes(&burst.bytes[start as usize..][..len_bytes as usize]);
-                }
-                Part::Payload { len_bytes, .. } => pieces.push_bytes(&ZEROS[..len_bytes as usize]),
-            }
-        }
-        Ok(())
-    }
-
-    /// No memory goes.
-    fn take_gone(&mut self) -> Vec<SendToken> {
-        Vec::new()
-    }
-
-    /// Nobody waits for completions.
-    fn has_completions(&self) -> bool {
-        false
-    }
-}
 
 /// See the module.
 pub struct ErdHost {
@@ -132,6 +40,9 @@ impl Driven for ErdHost {
     /// Does what is due of the tasks.
     #[inline]
     fn settle(&mut self) {
+        for msg in self.memory.take_taken() {
+            self.endpoint.release(msg);
+        }
         if self.memory.agenda.is_due(self.now) {
             self.run_tasks(self.now);
         }
@@ -163,7 +74,7 @@ impl ErdHost {
         ErdHost {
             carriers: Carriers::new(port, info_path, link, clock, (net_errors, inbox)),
             endpoint,
-            memory: Memory { agenda: Agenda::new(tasks) },
+            memory: Memory::new(Agenda::new(tasks)),
             now: 0,
             peers: HashMap::new(),
             uplink_room: 0,

@@ -6,6 +6,7 @@
 pub mod agenda;
 pub mod eqds;
 pub mod erd;
+mod memory;
 pub mod roce;
 mod settings;
 

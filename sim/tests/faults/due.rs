@@ -145,14 +145,6 @@ fn mark_spacing_ps(config: &LinkConfig) -> Picos {
     packets * serialization_ps(SEGMENT_WIRE_BYTES, rate)
 }
 
-/// A paper's algorithm as printed, which alone chooses paths. Where it takes them in turn, and repeats as many packets each time,
-/// the first of them can take the dead path each time. The simulated receiver holds nothing that comes before it, and its answers
-/// keep the session open.
-fn is_printed(engines: &Engines) -> bool {
-    let options = (engines.scheme)().options();
-    options.iter().any(|option| option.name == "law" && option.value != 0.0)
-}
-
 /// What must come of these messages.
 pub fn due(plan: &Blueprint, flows: &[Flow], engines: &Engines, failures: &[Failure]) -> Expected {
     let ends = Ends::of(plan, is_steady(engines), failures);
@@ -165,7 +157,6 @@ pub fn due(plan: &Blueprint, flows: &[Flow], engines: &Engines, failures: &[Fail
         Protocol::Erd if ["single", "plb"].contains(&(engines.scheme)().name()) => {
             (engines.paths, 1.0)
         }
-        Protocol::Erd if is_printed(engines) => (engines.paths, 1.0),
         Protocol::Erd => (engines.paths, GOOD_SHARE),
     };
     let good_share = if wanders { 1.0 } else { good_share };
@@ -187,7 +178,6 @@ pub fn due(plan: &Blueprint, flows: &[Flow], engines: &Engines, failures: &[Fail
     // The baselines never give up, and an engine does not while it hears a little.
     let limps = ends.works.iter().zip(&ends.dead_in_the_end).any(|(works, dead)| !works && !dead);
     expected.may_wait |= limps || engines.protocol != Protocol::Erd;
-    expected.may_wait |= !all_work && is_printed(engines);
     if wanders && expected.due == Due::Fails {
         expected.due = Due::Either;
     }
