@@ -7,7 +7,7 @@
 //! Even shares waste what their owners don't use. The gain takes care of that: while the link has room though senders say that
 //! their share holds them back, it grows. While the link is full, or nobody is held back, it falls.
 
-use super::senders::{Round, Senders};
+use super::senders::{Came, Round, Senders};
 use crate::units::{Nanos, SECOND};
 use crate::wire::window::{DATAGRAM_COST_BYTES, Window};
 
@@ -50,6 +50,8 @@ pub(super) struct Arrival {
     pub bytes: u32,
     /// Its sender has more, and this receiver's window holds it back.
     pub held: bool,
+    /// Its sender had sent a later one before.
+    pub late: bool,
     /// The smoothed round trip to its sender, with its waits for processes; 0 if nobody measured it.
     pub whole_rtt_ns: Nanos,
 }
@@ -76,8 +78,9 @@ pub(crate) struct Inbound {
 impl Inbound {
     /// Notes a packet of a peer that was heard in the round `last` before.
     pub(super) fn heard(&mut self, packet: &Arrival, last: &mut Round, link: &SharedLink) {
-        let on_link = (packet.bytes, link.bytes_per_s);
-        if self.senders.heard(packet.now, last, packet.whole_rtt_ns, on_link) {
+        let came =
+            Came { late: packet.late, bytes: packet.bytes, link_bytes_per_s: link.bytes_per_s };
+        if self.senders.heard(packet.now, last, packet.whole_rtt_ns, came) {
             self.turn(packet, link);
         }
         if packet.held && self.held_bytes == 0 {
@@ -93,7 +96,7 @@ impl Inbound {
 
     /// The same for a peer on this host, whose packets take no link.
     pub(super) fn heard_near(&mut self, now: Nanos, last: &mut Round, whole_rtt_ns: Nanos) {
-        self.senders.heard(now, last, whole_rtt_ns, (0, 0));
+        self.senders.heard(now, last, whole_rtt_ns, Came::default());
     }
 
     /// Notes that a peer heard in the round `last` has nothing more on the way.
@@ -185,7 +188,8 @@ mod tests {
         for nth in 0..40 * senders.max(200) {
             now = (nth as f64 * packet_ns) as Nanos;
             let bytes = u32::from(DATAGRAM_BYTES);
-            let packet = Arrival { now, arrived: now, bytes, held, whole_rtt_ns: RTT_NS };
+            let packet =
+                Arrival { now, arrived: now, bytes, held, late: false, whole_rtt_ns: RTT_NS };
             inbound.heard(&packet, &mut peers[nth % senders], &LINK);
         }
         inbound.share(now, &LINK, RTT_NS, DATAGRAM_BYTES)
@@ -218,8 +222,14 @@ mod tests {
     fn nothing_is_shared_that_is_not_known() {
         let (mut inbound, mut peers) = (Inbound::default(), [Round::default(); 2]);
         for peer in &mut peers {
-            let packet =
-                Arrival { now: 0, arrived: 0, bytes: 100, held: true, whole_rtt_ns: RTT_NS };
+            let packet = Arrival {
+                now: 0,
+                arrived: 0,
+                bytes: 100,
+                held: true,
+                late: false,
+                whole_rtt_ns: RTT_NS,
+            };
             inbound.heard(&packet, peer, &LINK);
         }
         let share = |link: &SharedLink, rtt_ns| inbound.share(0, link, rtt_ns, DATAGRAM_BYTES);
@@ -233,8 +243,14 @@ mod tests {
     fn those_that_have_sent_all_they_had_no_longer_count() {
         let (mut inbound, mut peers) = (Inbound::default(), [Round::default(); 8]);
         let hear = |inbound: &mut Inbound, peer: &mut Round, now| {
-            let packet =
-                Arrival { now, arrived: now, bytes: 4096, held: true, whole_rtt_ns: RTT_NS };
+            let packet = Arrival {
+                now,
+                arrived: now,
+                bytes: 4096,
+                held: true,
+                late: false,
+                whole_rtt_ns: RTT_NS,
+            };
             inbound.heard(&packet, peer, &LINK);
         };
         for nth in 0..8000 {

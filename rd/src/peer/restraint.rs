@@ -12,7 +12,8 @@ use crate::units::{Nanos, SECOND};
 
 /// Packets in flight when learning begins, after samples that met a queue, and in a drain.
 const FEW_PACKETS: u16 = 4;
-/// Samples that tell whether the network is quiet.
+/// Samples that tell whether the network is quiet. On average they are longer than the shortest of them by one part in as many at
+/// most.
 const QUIET_SAMPLES: u8 = 8;
 /// A sample of more quarters of the shortest round trip met noise or a queue.
 const QUEUED_QUARTERS: Nanos = 7;
@@ -33,14 +34,37 @@ const DRAIN_SHOWN: u32 = 16;
 
 /// See the module.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Restraint {
+pub(super) enum Restraint {
+    /// The controller alone decides.
+    #[default]
+    Free,
+    /// The flow learns noise.
+    Learns(Learning),
+    /// It has learnt, and drains now and then.
+    Drains(Draining),
+}
+
+/// Of a flow that learns.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Learning {
     /// Round trips still to sample until the noise is known.
-    learning: u8,
-    /// One of the first samples met a queue or noise.
-    is_rough: bool,
-    phase: Phase,
-    /// Packets in flight while it learns.
+    left: u8,
+    /// Of them, without noise or a queue, until it takes more packets.
+    until_quiet: u8,
+    drains_later: bool,
+    /// Packets in flight.
     packets: u16,
+    /// When the latest sample was read (ns, wrapping).
+    read_ns: u16,
+    /// Of those that `until_quiet` counts: the sum, and the shortest (ns).
+    sum_ns: u32,
+    shortest_ns: u32,
+}
+
+/// Of a flow that drains now and then.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Draining {
+    phase: Phase,
     /// Round trips between the last drain and the next one.
     spacing_rtts: u16,
     /// The shortest round trip since the start of the latest drain (ns).
@@ -49,13 +73,9 @@ pub(super) struct Restraint {
     at_us: u32,
 }
 
-/// Of drains.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Phase {
-    /// There are none.
-    #[default]
-    Never,
-    /// The time of the first one is not set.
+    /// The time of the first drain is not set.
     Unset,
     /// The next one has a time.
     Waits,
@@ -66,63 +86,97 @@ enum Phase {
 impl Restraint {
     /// That of a flow which begins. Flows that compare no round trips keep to their controller's window.
     pub fn new(compares: bool, base_known: bool) -> Restraint {
-        Restraint {
-            learning: if compares { LEARNING_SAMPLES } else { 0 },
-            is_rough: false,
-            phase: if compares && !base_known { Phase::Unset } else { Phase::Never },
+        let learning = Learning {
+            left: LEARNING_SAMPLES,
+            until_quiet: QUIET_SAMPLES,
+            drains_later: !base_known,
             packets: FEW_PACKETS,
-            spacing_rtts: DRAIN_FIRST_RTTS,
-            least_ns: u32::MAX,
-            at_us: 0,
-        }
+            read_ns: 0,
+            sum_ns: 0,
+            shortest_ns: u32::MAX,
+        };
+        if compares { Restraint::Learns(learning) } else { Restraint::Free }
     }
 
     /// Most packets in flight; `None` if the controller alone decides.
     pub fn packets(&self) -> Option<u64> {
         match self {
-            Restraint { phase: Phase::Drains, .. } => Some(FEW_PACKETS.into()),
-            Restraint { learning: 0, .. } => None,
-            _ => Some(self.packets.into()),
+            Restraint::Learns(learning) => Some(learning.packets.into()),
+            _ if self.is_draining() => Some(FEW_PACKETS.into()),
+            _ => None,
         }
     }
 
     /// True while the flow lets its packets leave the network.
     pub fn is_draining(&self) -> bool {
-        self.phase == Phase::Drains
+        matches!(self, Restraint::Drains(Draining { phase: Phase::Drains, .. }))
     }
 
     /// Takes an acknowledgement, with the smoothed round trip and the shortest one.
     #[inline]
     pub fn acked(&mut self, ack: &AckSample, (smoothed_ns, least_ns): (Nanos, Nanos)) {
-        if self.learning > 0 {
-            self.learn(ack, least_ns);
-        } else if self.phase != Phase::Never {
-            self.step(ack, smoothed_ns);
+        match self {
+            Restraint::Free => {}
+            Restraint::Learns(learning) => {
+                learning.take(ack, least_ns);
+                if learning.left == 0 {
+                    *self = match learning.drains_later {
+                        true => Restraint::Drains(Draining::NONE),
+                        false => Restraint::Free,
+                    };
+                }
+            }
+            Restraint::Drains(draining) => draining.take(ack, smoothed_ns),
         }
     }
+}
 
-    fn learn(&mut self, ack: &AckSample, least_ns: Nanos) {
+impl Learning {
+    fn take(&mut self, ack: &AckSample, least_ns: Nanos) {
         let Some(rtt_ns) = ack.rtt_ns else { return };
-        self.learning -= 1;
+        self.left -= 1;
+        let is_new = self.read_ns != ack.now as u16;
+        self.read_ns = ack.now as u16;
         let is_late = ack.ce_bytes > 0 || 4 * rtt_ns > QUEUED_QUARTERS * least_ns;
-        if self.learning >= LEARNING_SAMPLES - QUIET_SAMPLES {
-            self.is_rough |= is_late;
+        if self.until_quiet > 0 {
+            self.look(is_late, is_new, rtt_ns.min(u32::MAX.into()) as u32);
         } else if is_late {
             self.packets = FEW_PACKETS.max(self.packets / 2);
-        } else if !self.is_rough {
+        } else {
             let acked = ack.acked_packets.min(u16::MAX.into()) as u16;
             self.packets = self.packets.saturating_add(acked.saturating_mul(GROWTH));
         }
     }
 
-    fn step(&mut self, ack: &AckSample, smoothed_ns: Nanos) {
+    /// Judges whether the network is quiet. Samples of one poll have the same noise, and count as one.
+    fn look(&mut self, is_late: bool, is_new: bool, rtt_ns: u32) {
+        if is_new {
+            self.until_quiet -= 1;
+            self.sum_ns = self.sum_ns.saturating_add(rtt_ns);
+            self.shortest_ns = self.shortest_ns.min(rtt_ns);
+        }
+        let quiet_ns = self.shortest_ns.saturating_mul(u32::from(QUIET_SAMPLES) + 1);
+        if is_late || (self.until_quiet == 0 && self.sum_ns > quiet_ns) {
+            (self.until_quiet, self.sum_ns, self.shortest_ns) = (QUIET_SAMPLES, 0, u32::MAX);
+        }
+    }
+}
+
+impl Draining {
+    const NONE: Draining = Draining {
+        phase: Phase::Unset,
+        spacing_rtts: DRAIN_FIRST_RTTS,
+        least_ns: u32::MAX,
+        at_us: 0,
+    };
+
+    fn take(&mut self, ack: &AckSample, smoothed_ns: Nanos) {
         let (now_us, sent_us) = (to_us(ack.now), to_us(ack.sent_at));
         let rtt_ns = ack.rtt_ns.map_or(u32::MAX, |rtt_ns| rtt_ns as u32);
         // Flows that drain together see more of what they make together.
         let others_drain = rtt_ns < self.least_ns - self.least_ns / DRAIN_SHOWN;
         self.least_ns = self.least_ns.min(rtt_ns);
         match self.phase {
-            Phase::Never => {}
             Phase::Unset => self.wait(now_us, smoothed_ns),
             Phase::Waits if others_drain || is_past(self.at_us, now_us, AHEAD_MOST_US) => {
                 (self.phase, self.at_us, self.least_ns) = (Phase::Drains, now_us, u32::MAX);
@@ -181,9 +235,16 @@ mod tests {
         }
     }
 
+    /// Takes samples, each read alone.
     fn after(restraint: &mut Restraint, rtts_ns: &[Nanos]) -> Option<u64> {
-        for rtt_ns in rtts_ns {
-            restraint.acked(&ack(0, *rtt_ns), (RTT_NS, RTT_NS));
+        after_polls(restraint, rtts_ns, 1)
+    }
+
+    /// Takes samples, so many of which each poll reads.
+    fn after_polls(restraint: &mut Restraint, rtts_ns: &[Nanos], each: usize) -> Option<u64> {
+        for (nth, rtt_ns) in rtts_ns.iter().enumerate() {
+            let now = 1 + (nth / each) as Nanos * 300;
+            restraint.acked(&ack(now, *rtt_ns), (RTT_NS, RTT_NS));
         }
         restraint.packets()
     }
@@ -199,16 +260,33 @@ mod tests {
     }
 
     #[test]
-    fn one_late_sample_of_the_first_keeps_it_small_until_it_has_learnt() {
+    fn a_late_sample_of_the_first_keeps_it_small_until_others_show_that_the_network_is_quiet() {
+        let late = AckSample { rtt_ns: Some(2 * RTT_NS), ..ack(7, 2 * RTT_NS) };
+        let marked = AckSample { ce_bytes: 1, ..ack(7, RTT_NS) };
+        for sample in [late, marked] {
+            let mut flow = Restraint::new(true, true);
+            assert_eq!(after(&mut flow, &[RTT_NS; 7]), Some(4));
+            flow.acked(&sample, (RTT_NS, RTT_NS));
+            assert_eq!(after(&mut flow, &[RTT_NS; 8]), Some(4));
+            assert_eq!(after(&mut flow, &[RTT_NS; 2]), Some(8));
+        }
+    }
+
+    #[test]
+    fn noise_keeps_it_small_until_it_has_learnt() {
+        let quarters = [4, 6, 5, 6, 4, 5, 6, 4, 6, 5].map(|quarters| quarters * RTT_NS / 4);
         let mut flow = Restraint::new(true, true);
-        after(&mut flow, &[RTT_NS; 7]);
-        after(&mut flow, &[2 * RTT_NS]);
-        assert_eq!(after(&mut flow, &[RTT_NS; 117]), Some(4));
-        assert_eq!(after(&mut flow, &[RTT_NS]), None);
-        let marked = AckSample { ce_bytes: 1, ..ack(0, RTT_NS) };
+        for _ in 0..12 {
+            assert_eq!(after(&mut flow, &quarters), Some(4), "none is late, and they vary");
+        }
+        assert_eq!(after(&mut flow, &quarters[..6]), None);
+    }
+
+    #[test]
+    fn samples_that_one_poll_reads_count_as_one() {
         let mut flow = Restraint::new(true, true);
-        flow.acked(&marked, (RTT_NS, RTT_NS));
-        assert_eq!(after(&mut flow, &[RTT_NS; 100]), Some(4));
+        assert_eq!(after_polls(&mut flow, &[RTT_NS; 29], 4), Some(4));
+        assert_eq!(after_polls(&mut flow, &[RTT_NS; 2], 4), Some(8));
     }
 
     #[test]
@@ -266,7 +344,8 @@ mod tests {
         for silence_ns in [SECOND, 3_000 * SECOND, 4_000 * SECOND, 5_000 * SECOND] {
             let mut flow = Restraint::new(true, false);
             drains(&mut flow, |_| RTT_NS);
-            let at = Nanos::from(flow.at_us) * 1_000;
+            let Restraint::Drains(Draining { at_us, .. }) = flow else { panic!("{flow:?}") };
+            let at = Nanos::from(at_us) * 1_000;
             flow.acked(&ack(at, RTT_NS), (RTT_NS, RTT_NS));
             assert!(flow.is_draining());
             flow.acked(&ack(at + silence_ns, RTT_NS), (RTT_NS, RTT_NS));

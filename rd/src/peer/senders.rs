@@ -34,6 +34,24 @@ impl Round {
     const DONE: Round = Round(u32::MAX);
 }
 
+/// A packet that comes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Came {
+    /// Its sender had sent a later one before.
+    pub late: bool,
+    pub bytes: u32,
+    /// The rate of the link that it came on; 0 if that is not known.
+    pub link_bytes_per_s: u64,
+}
+
+impl Came {
+    /// Time in which its link carries so many of its kind; 0 if the rate is not known.
+    fn link_ns(&self, packets: u32) -> Nanos {
+        let bytes = u64::from(packets).saturating_mul(self.bytes.into()).saturating_mul(SECOND);
+        bytes.checked_div(self.link_bytes_per_s).unwrap_or(0).min(PATIENCE_MOST_NS)
+    }
+}
+
 /// See the module.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Senders {
@@ -59,15 +77,14 @@ pub(crate) struct Senders {
 }
 
 impl Senders {
-    /// Notes a packet of a peer that was heard in the round `last` before. `round_trip_ns` is 0 if nobody measured it. `packet` has
-    /// its bytes, and the rate of the link that it came on in bytes per second; 0 if that is not known. Returns whether a round
-    /// begins with it.
+    /// Notes a packet of a peer that was heard in the round `last` before. `round_trip_ns` is 0 if nobody measured it. Returns
+    /// whether a round begins with it.
     pub(super) fn heard(
         &mut self,
         now: Nanos,
         last: &mut Round,
         round_trip_ns: Nanos,
-        packet: (u32, u64),
+        packet: Came,
     ) -> bool {
         let round_trip_ns = if round_trip_ns == 0 { ROUND_TRIP_NS } else { round_trip_ns };
         self.had_gap |= now >= self.last_at + self.longest_ns.max(round_trip_ns) / 2;
@@ -77,7 +94,8 @@ impl Senders {
         }
         self.last_at = now;
         self.packets = self.packets.saturating_add(1);
-        if *last != self.round {
+        // What its sender's last packet overtook makes it no sender again.
+        if *last != self.round && !(packet.late && *last == Round::DONE) {
             if *last == Round::DONE {
                 self.done = self.done.saturating_sub(1);
             }
@@ -103,17 +121,17 @@ impl Senders {
         self.before.saturating_sub(self.done)
     }
 
-    fn is_over(&self, now: Nanos, packet: (u32, u64)) -> bool {
+    fn is_over(&self, now: Nanos, packet: Came) -> bool {
         let senders = self.heard.max(self.left());
         if now < self.ends_at
-            || now < self.began_at + link_ns(senders.saturating_mul(PACKETS_LEAST), packet)
+            || now < self.began_at + packet.link_ns(senders.saturating_mul(PACKETS_LEAST))
         {
             return false;
         }
         let each = senders.saturating_mul(PACKETS_EACH);
         self.had_gap
             || self.packets >= each
-            || now >= self.ends_at + PATIENCE_NS.max(link_ns(each, packet))
+            || now >= self.ends_at + PATIENCE_NS.max(packet.link_ns(each))
     }
 
     /// Begins a round, as long as the senders of the last one need, and the one that is heard first.
@@ -145,18 +163,12 @@ impl Senders {
     }
 }
 
-/// Time in which a link carries so many packets; 0 if its rate is not known.
-fn link_ns(packets: u32, (bytes, rate): (u32, u64)) -> Nanos {
-    let bytes = u64::from(packets).saturating_mul(bytes.into());
-    bytes.saturating_mul(SECOND).checked_div(rate).unwrap_or(0).min(PATIENCE_MOST_NS)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     const RTT_NS: Nanos = 100_000;
-    const NO_LINK: (u32, u64) = (0, 0);
+    const NO_LINK: Came = Came { late: false, bytes: 0, link_bytes_per_s: 0 };
 
     /// Each of these peers sends a packet, one after the other within `span_ns`.
     fn hear(senders: &mut Senders, peers: &mut [Round], now: Nanos, span_ns: Nanos) {
@@ -184,6 +196,20 @@ mod tests {
         assert!(counts.is_sorted_by(|earlier, later| earlier >= later), "{counts:?}");
         let halvings = u64::from(64_u32.ilog2()) + 1;
         assert_eq!(counts[((ROUND_TRIPS + 1) * halvings) as usize], 1, "{counts:?}");
+    }
+
+    #[test]
+    fn what_a_last_packet_overtook_makes_nobody_a_sender_again() {
+        let (mut senders, mut peers) = (Senders::default(), [Round::default(); 8]);
+        hear(&mut senders, &mut peers, 0, RTT_NS);
+        senders.done(&mut peers[0]);
+        let late = Came { late: true, ..NO_LINK };
+        senders.heard(RTT_NS, &mut peers[0], RTT_NS, late);
+        assert_eq!(senders.count(RTT_NS), 7);
+        senders.heard(RTT_NS, &mut peers[1], RTT_NS, late);
+        assert_eq!(senders.count(RTT_NS), 7, "it has more to send, and counts");
+        senders.heard(RTT_NS, &mut peers[0], RTT_NS, NO_LINK);
+        assert_eq!(senders.count(RTT_NS), 8, "it sends again");
     }
 
     /// A receiver that is slower than its senders: what it hears in a round is a small part of what waits.
@@ -224,7 +250,12 @@ mod tests {
         let (mut senders, mut peers) = (Senders::default(), [Round::default(); 200]);
         for nth in 0..20 * 200 {
             let now = nth as Nanos * packet_ns;
-            senders.heard(now, &mut peers[nth % 200], packet_ns, (BYTES, RATE));
+            senders.heard(
+                now,
+                &mut peers[nth % 200],
+                packet_ns,
+                Came { late: false, bytes: BYTES, link_bytes_per_s: RATE },
+            );
             assert!(nth < 200 || senders.count(now) >= 150, "at {now}: {}", senders.count(now));
         }
     }

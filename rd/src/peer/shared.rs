@@ -243,7 +243,14 @@ mod tests {
         let windows = [(0, 512 << 10), (1, 512 << 10), (4, 128 << 10), (1000, 8192)];
         for (senders, bytes) in windows {
             core.inbound = Inbound::default();
-            let packet = Arrival { now: 0, arrived: 0, bytes: 64, held: false, whole_rtt_ns: 0 };
+            let packet = Arrival {
+                now: 0,
+                arrived: 0,
+                bytes: 64,
+                held: false,
+                late: false,
+                whole_rtt_ns: 0,
+            };
             let link = core.link();
             let heard = |_| core.inbound.heard(&packet, &mut Round::default(), &link);
             (0..senders).for_each(heard);
