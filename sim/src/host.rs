@@ -89,6 +89,12 @@ impl SimHost {
         self.agenda().placed_bytes(task)
     }
 
+    /// Payload bytes that are there and that no task has got, since their message's turn has not come.
+    #[must_use]
+    pub fn held_bytes(&self) -> u64 {
+        self.agenda().held_bytes()
+    }
+
     /// Bytes that it may have in flight to another host; `None` without a window, or if it has not spoken to it.
     #[must_use]
     pub fn window_bytes(&self, to: HostId) -> Option<u64> {

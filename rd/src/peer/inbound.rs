@@ -50,7 +50,7 @@ pub(super) struct Arrival {
     pub bytes: u32,
     /// Its sender has more, and this receiver's window holds it back.
     pub held: bool,
-    /// Its sender had sent a later one before.
+    /// Its sender is known to have sent it, or a later one.
     pub late: bool,
     /// The smoothed round trip to its sender, with its waits for processes; 0 if nobody measured it.
     pub whole_rtt_ns: Nanos,
@@ -95,8 +95,9 @@ impl Inbound {
     }
 
     /// The same for a peer on this host, whose packets take no link.
-    pub(super) fn heard_near(&mut self, now: Nanos, last: &mut Round, whole_rtt_ns: Nanos) {
-        self.senders.heard(now, last, whole_rtt_ns, Came::default());
+    pub(super) fn heard_near(&mut self, packet: &Arrival, last: &mut Round) {
+        let came = Came { late: packet.late, ..Came::default() };
+        self.senders.heard(packet.now, last, packet.whole_rtt_ns, came);
     }
 
     /// Notes that a peer heard in the round `last` has nothing more on the way.

@@ -331,14 +331,13 @@ impl Peer {
         let arrived = now.saturating_sub(meta.hold_ns);
         let wire_bytes = datagram.len_bytes() + core.trailer_bytes() as u32;
         let whole_rtt_ns = self.tx.steering.whole_rtt_ns();
-        // At least 0 if the peer is not known to have sent a later one.
+        // Above 0 if the peer is not known to have sent this one or a later one, and below 0 if it has sent a later one.
         let newer = Psn(h.psn).plus(1).since(self.acks.received().high());
-        if self.near {
-            core.inbound.heard_near(now, &mut self.heard_in, whole_rtt_ns);
-        } else {
-            let (held, late) = (h.flags & FLAG_HELD != 0, newer <= 0);
-            let packet = Arrival { now, arrived, bytes: wire_bytes, held, late, whole_rtt_ns };
-            core.inbound.heard(&packet, &mut self.heard_in, &core.link());
+        let (held, late) = (h.flags & FLAG_HELD != 0, newer <= 0);
+        let packet = Arrival { now, arrived, bytes: wire_bytes, held, late, whole_rtt_ns };
+        match self.near {
+            true => core.inbound.heard_near(&packet, &mut self.heard_in),
+            false => core.inbound.heard(&packet, &mut self.heard_in, &core.link()),
         }
         if seen {
             self.acks.repeated(now, h);

@@ -37,7 +37,7 @@ impl Round {
 /// A packet that comes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Came {
-    /// Its sender had sent a later one before.
+    /// Its sender is known to have sent it, or a later one.
     pub late: bool,
     pub bytes: u32,
     /// The rate of the link that it came on; 0 if that is not known.

@@ -24,6 +24,8 @@ pub struct Agenda {
     tasks: Tasks,
     /// Payload bytes placed, by receiving task.
     placed_bytes: Vec<u64>,
+    /// Payload bytes of messages whose turn has not come: no task has them.
+    held_bytes: u64,
     /// Tasks whose message was acknowledged, and whose message has arrived, since the last turn.
     sent: Vec<TaskId>,
     received: Vec<TaskId>,
@@ -100,6 +102,22 @@ impl Agenda {
         if let Some(placed) = self.placed_bytes.get_mut(task.0 as usize) {
             *placed += bytes;
         }
+    }
+
+    /// Bytes have come before their message's turn.
+    pub fn hold(&mut self, bytes: u64) {
+        self.held_bytes += bytes;
+    }
+
+    /// So many of them are held no longer.
+    pub fn give_back(&mut self, bytes: u64) {
+        self.held_bytes -= bytes;
+    }
+
+    /// Payload bytes that are there and that no task has got, since their message's turn has not come.
+    #[must_use]
+    pub fn held_bytes(&self) -> u64 {
+        self.held_bytes
     }
 
     /// An operation has ended with an error.

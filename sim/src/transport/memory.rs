@@ -13,9 +13,9 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::ptr::NonNull;
 
-/// The tag of a message that no task waits for.
-const STRANGER: u64 = u64::MAX;
-/// In the token of a message that came before its turn.
+/// The token of a message that no task waits for: no task has such a number.
+const STRANGER: u64 = u32::MAX as u64;
+/// Tokens of messages that came before their turn begin here.
 const HELD: u64 = 1 << 63;
 
 /// See the module.
@@ -33,6 +33,7 @@ pub struct Memory {
 /// A message that came before its turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Held {
+    /// Payload that came before its turn.
     bytes: u64,
     /// For whom it is. The engine tells when its turn has come.
     receiver: Option<RecvToken>,
@@ -49,10 +50,12 @@ impl Memory {
         std::mem::take(&mut self.taken)
     }
 
+    /// The turn of a held message has come.
     fn arrived_early(&mut self, held: RecvToken, msg: MsgRef, receiver: RecvToken) {
         let Some(entry) = self.held.get_mut(&held.0) else { return };
         entry.receiver = Some(receiver);
-        let bytes = entry.bytes;
+        let bytes = std::mem::take(&mut entry.bytes);
+        self.agenda.give_back(bytes);
         self.count(receiver, bytes);
         self.taken.push(msg);
     }
@@ -62,11 +65,6 @@ impl Memory {
             self.agenda.placed(TaskId(to.0 as u32), bytes);
         }
     }
-}
-
-/// Whether a token is that of a held message.
-fn is_held(token: RecvToken) -> bool {
-    token.0 != STRANGER && token.0 & HELD != 0
 }
 
 impl Host for Memory {
@@ -104,18 +102,19 @@ impl Host for Memory {
 
     fn place(&mut self, to: RecvToken, _: u64, bytes: &[u8]) {
         let len_bytes = bytes.len() as u64;
-        if !is_held(to) {
-            self.count(to, len_bytes);
-        } else if let Some(held) = self.held.get_mut(&to.0) {
-            held.bytes += len_bytes;
-            if let Some(receiver) = held.receiver {
-                self.count(receiver, len_bytes);
+        match self.held.get_mut(&to.0).map(|held| (held.receiver, held)) {
+            None => self.count(to, len_bytes),
+            Some((Some(receiver), _)) => self.count(receiver, len_bytes),
+            Some((None, held)) => {
+                held.bytes += len_bytes;
+                self.agenda.hold(len_bytes);
             }
         }
     }
 
     fn received(&mut self, token: RecvToken, outcome: Result<u64, OpError>) {
-        let held = if is_held(token) { self.held.remove(&token.0) } else { None };
+        let held = self.held.remove(&token.0);
+        self.agenda.give_back(held.map_or(0, |held| held.bytes));
         let receiver = held.map_or(Some(token), |held| held.receiver);
         let task = receiver.filter(|receiver| receiver.0 != STRANGER);
         if outcome.is_err() || task.is_none() {

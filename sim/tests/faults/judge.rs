@@ -15,7 +15,7 @@ use erd_sim::time::{PS_PER_NS, PS_PER_S, Picos, from_ns};
 use erd_sim::transport::Protocol;
 use erd_sim::wire::Wire;
 use erd_sim::work::{Flow, Work};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Looks at the balance between two of them are so many slices of the run apart.
 const LOOKS: u64 = 16;
@@ -62,8 +62,6 @@ impl How {
 #[derive(Default)]
 struct Watch {
     flows: Vec<Flow>,
-    /// An engine acknowledges a message once it is there, and hands it over once those before it are there, too.
-    has_turns: bool,
     slices: u64,
     limit_ps: Picos,
     counters: LinkCounters,
@@ -94,20 +92,32 @@ impl Observer for Watch {
 }
 
 impl Watch {
-    /// The counters add up, and no message has more bytes than it is long, or is done with fewer.
+    /// The counters add up, and no message has more bytes than it is long, or is done with fewer. What was acknowledged and has not
+    /// arrived is held.
     fn look(&mut self, fabric: &Fabric) {
         accounts::look(fabric);
+        let mut unplaced_bytes: BTreeMap<_, u64> = BTreeMap::new();
         for flow in &self.flows {
             let (from, to) = (fabric.host(flow.from), fabric.host(flow.to));
             let placed = to.placed_bytes(flow.receive);
             assert!(placed <= flow.bytes, "{placed} bytes of {flow:?} were placed");
             let (sent, received) = (from.times(flow.send), to.times(flow.receive));
-            let knows = if self.has_turns { Picos::MAX } else { sent.done };
-            let is_done = knows.min(received.arrived) < Picos::MAX;
             // What ends with an error is done, too.
-            if is_done && from.failures() + to.failures() == 0 {
-                assert_eq!(placed, flow.bytes, "{flow:?} is done");
+            if from.failures() + to.failures() > 0 {
+                continue;
             }
+            if received.arrived < Picos::MAX {
+                assert_eq!(placed, flow.bytes, "{flow:?} has arrived");
+            } else if sent.done < Picos::MAX {
+                *unplaced_bytes.entry(flow.to).or_default() += flow.bytes - placed;
+            }
+        }
+        for (host, unplaced_bytes) in unplaced_bytes {
+            let held_bytes = fabric.host(host).held_bytes();
+            assert!(
+                unplaced_bytes <= held_bytes,
+                "{unplaced_bytes} of {held_bytes} held at {host:?}"
+            );
         }
         (self.counters, self.events) = (accounts::all_links(fabric), fabric.events());
         self.nodes = fabric.node_counters();
@@ -162,8 +172,9 @@ pub fn run(drawn: &Drawn, how: How) -> (Report, Result<Results, Unfinished>) {
     let Expected { due, may_wait, .. } = due(&plan, work.flows(), &engines, &failures);
     let known: Vec<Known> = work.flows().iter().map(|flow| Known::of(&plan, &work, flow)).collect();
     let samples = how.sampled.then(Samples::default);
+    // An engine acknowledges a message once it is there, and hands it over once those before it are there, too.
     let has_turns = engines.protocol == Protocol::Erd;
-    let mut watch = Watch { samples, limit_ps, has_turns, ..Watch::default() };
+    let mut watch = Watch { samples, limit_ps, ..Watch::default() };
     let experiment = Experiment { plan, work, engines, seed, threads: how.threads };
     let ended = experiment.run_observed(limit_ps, &failures, &mut watch);
     let mut report = Report { messages: known.len() as u64, ..Report::default() };
@@ -209,6 +220,8 @@ fn judge(results: &Results, fabric: &Fabric, known: &[Known], bound: &Bound, has
     assert_eq!(results.flows.len(), known.len());
     let failures: u64 = fabric.hosts().map(|host| host.failures()).sum();
     assert_eq!(failures, 0, "operations ended with an error, and nobody was told");
+    let held_bytes: u64 = fabric.hosts().map(|host| host.held_bytes()).sum();
+    assert_eq!(held_bytes, 0, "the turn of all has come");
     // What an engine writes into a head costs nothing there, so that short messages take no time for their bytes.
     let plan = fabric.plan();
     let is_exact = plan.wire() == Wire::Ethernet;
