@@ -336,7 +336,9 @@ impl Acks {
 
     /// The present state, without limits. It counts as sent from now on.
     pub fn state(&mut self, now: Nanos) -> AckState {
-        (self.due_at, self.lone) = (None, None);
+        // One that only a scan or a probe brought says nothing of how long the process let its packet wait.
+        let was_due = self.due_at.take().is_some();
+        self.lone = None;
         (self.acked_at, self.unacked_packets) = (now, 0);
         let mut state = AckState {
             cum_psn: self.received.cum().0,
@@ -347,7 +349,7 @@ impl Acks {
             recv_bytes: self.recv_bytes,
             ..AckState::default()
         };
-        if let Some(last) = &mut self.last {
+        if let Some(last) = self.last.as_mut().filter(|_| was_due) {
             state.flags |= if core::mem::replace(&mut last.told, true) { 0 } else { ACK_ECHO };
             state.echo_sent_at_ns = last.sent_at_ns;
             state.echo_path = last.path;
@@ -528,5 +530,14 @@ mod tests {
         assert_eq!(acks.riding(1001).map(|state| state.cum_psn), Some(2));
         take(&mut acks, &cfg, 1002, 3, FLAG_ACK_REQUEST);
         assert!(acks.riding(1003).is_none(), "a hole");
+    }
+    #[test]
+    fn what_a_scan_brings_measures_no_wait() {
+        let (cfg, mut acks) = (config(), Acks::new(Psn(0), AckPolicy::NackOnly));
+        take(&mut acks, &cfg, 1000, 1, 0);
+        let late = acks.wake_at();
+        assert_eq!(acks.state(late).flags & ACK_ECHO, 0, "nobody asked");
+        take(&mut acks, &cfg, late, 2, FLAG_ACK_REQUEST);
+        assert_eq!(acks.state(late + 1).flags & ACK_ECHO, ACK_ECHO);
     }
 }

@@ -461,12 +461,18 @@ impl Peer {
 
     /// Writes a probe.
     pub(crate) fn emit_probe(&mut self, core: &mut Core, now: Nanos, burst: &mut TxBurst) {
-        self.emit_question(core, now, burst);
+        self.write_probe(core, now, burst);
+        self.tail.asked(now, None);
         self.live.sent_probe();
     }
 
     /// Writes a probe that counts like one of the next round, and not against the peer.
     pub(crate) fn emit_question(&mut self, core: &mut Core, now: Nanos, burst: &mut TxBurst) {
+        self.write_probe(core, now, burst);
+        self.tail.asked(now, self.tx.steering.tail_timeout_ns(&core.cfg));
+    }
+
+    fn write_probe(&mut self, core: &mut Core, now: Nanos, burst: &mut TxBurst) {
         let asker = self.asker(core);
         let asker = match core::mem::take(&mut self.tells_key) {
             true => Asker { key: core.key(self.id.key).map(Keys::id), ..asker },
@@ -485,7 +491,6 @@ impl Peer {
         emit_control(core, burst, h, proof, |out| asker.emit(out));
         burst.to = self.name;
         burst.path = path;
-        self.tail.asked();
         self.stays_awake(now);
         core.stats.probes += 1;
     }

@@ -1,7 +1,7 @@
 //! The round trip to a peer, and the silence after which to probe.
 
 use crate::config::Config;
-use crate::units::{MILLISECOND, Nanos};
+use crate::units::{MICROSECOND, Nanos};
 
 /// Least probes or hellos within the deadline, so that bad luck alone does not count as death.
 pub(super) const PROBES_PER_DEADLINE: Nanos = 10;
@@ -11,8 +11,9 @@ pub(super) fn longest_spacing_ns(cfg: &Config) -> Nanos {
     cfg.peer_timeout_ns / PROBES_PER_DEADLINE
 }
 
-/// Shortest silence before the question about the last packets: a quiet host lets a process wait for hardly more.
-const TAIL_MIN_NS: Nanos = MILLISECOND;
+/// Shortest silence before the question about the last packets: processes that poll rarely wait longer, and where they do the
+/// measured time counts.
+const TAIL_MIN_NS: Nanos = 100 * MICROSECOND;
 /// Each sample makes the shortest round trip longer by one part in so many.
 const AGEING: u32 = 1024;
 /// Round trips without a queue from which on a queue counts as long.

@@ -1,10 +1,14 @@
 //! The early question after the last packets sent (protocol.md §7.2): nothing that is sent later tells that one of them was
 //! lost, and the probe timeout is made for hosts that are busy.
 //!
-//! This part knows no packets and no round trips; `Peer` reports what is sent, acknowledged and answered. One question goes out
-//! until something new is acknowledged or answered, so that a peer that is busy is asked once.
+//! This part knows no packets and no round trips; `Peer` reports what is sent, acknowledged and answered. Each further question
+//! waits twice as long as the one before, until something new is acknowledged or answered: a peer that is busy is asked a few
+//! times, and a question or an answer that is lost costs little.
 
 use crate::units::Nanos;
+
+/// Most questions without an answer. After them the probe timeout counts alone.
+const QUESTIONS_MAX: u8 = 4;
 
 /// See the module.
 #[derive(Clone, Copy, Debug, Default)]
@@ -15,14 +19,14 @@ pub(super) struct Tail {
     due_at: Nanos,
     /// It is to be sent now.
     is_due: bool,
-    /// It went out, and nothing has come since that answers it.
-    is_asked: bool,
+    /// How many went out since something came that answers them.
+    asked: u8,
 }
 
 impl Tail {
     /// Notes a packet that the peer must acknowledge: the question is due after `silence_ns`, if there is to be one.
     pub fn sent(&mut self, now: Nanos, silence_ns: Option<Nanos>) {
-        if self.is_asked {
+        if self.asked > 0 {
             return;
         }
         self.due_at = now.saturating_add(silence_ns.unwrap_or(0));
@@ -31,13 +35,13 @@ impl Tail {
 
     /// Notes that the peer has acknowledged something new, while more `waits` for that or not.
     pub fn progressed(&mut self, now: Nanos, waits: bool, silence_ns: Option<Nanos>) {
-        (self.is_due, self.is_asked) = (false, false);
+        (self.is_due, self.asked) = (false, 0);
         self.sent(now, silence_ns.filter(|_| waits));
     }
 
     /// Notes an answer (protocol.md §7.2) that acknowledges nothing new: what is sent from now on may be asked for again.
     pub fn answered(&mut self) {
-        self.is_asked = false;
+        self.asked = 0;
     }
 
     /// Time at which [`Tail::timer`] is to be called.
@@ -58,15 +62,19 @@ impl Tail {
         self.is_due
     }
 
-    /// Notes a probe, which asks the same, whatever it went out for.
-    pub fn asked(&mut self) {
-        (self.at, self.is_due, self.is_asked) = (None, false, true);
+    /// Notes a question. The next one is due after `silence_ns`, doubled for each so far, if there is to be one.
+    pub fn asked(&mut self, now: Nanos, silence_ns: Option<Nanos>) {
+        self.asked = self.asked.saturating_add(1);
+        let next_ns = silence_ns.filter(|_| self.asked < QUESTIONS_MAX).map(|ns| ns << self.asked);
+        self.due_at = now.saturating_add(next_ns.unwrap_or(0));
+        (self.at, self.is_due) = (next_ns.map(|_| self.due_at), false);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::vec::Vec;
 
     /// Time of the question if nothing else happens.
     fn due_at(mut tail: Tail) -> Option<Nanos> {
@@ -80,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn one_question_goes_out_until_it_is_answered() {
+    fn questions_are_further_and_further_apart_until_one_is_answered() {
         let mut tail = Tail::default();
         tail.sent(0, Some(10));
         tail.sent(5, Some(10));
@@ -89,9 +97,21 @@ mod tests {
         assert!(!tail.is_due());
         tail.timer(15);
         assert!(tail.is_due());
-        tail.asked();
-        tail.sent(20, Some(10));
-        assert_eq!((due_at(tail), tail.is_due()), (None, false));
+        let mut gaps = Vec::new();
+        let mut now = 15;
+        loop {
+            tail.asked(now, Some(10));
+            tail.sent(now + 1, Some(10));
+            assert!(!tail.is_due());
+            let Some(next) = due_at(tail) else { break };
+            tail.timer(next);
+            gaps.push(next - now);
+            now = next;
+        }
+        assert_eq!(gaps, [20, 40, 80]);
+        tail.answered();
+        tail.asked(20, None);
+        assert_eq!(due_at(tail), None, "a probe has its own timeout");
         tail.answered();
         tail.sent(30, Some(10));
         assert_eq!(due_at(tail), Some(40));

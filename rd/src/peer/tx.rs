@@ -6,6 +6,7 @@ use super::record::TxRecord;
 use super::transfers::Transfer;
 use super::writing::{Form, emit_bundle, emit_segment};
 use super::{Core, Peer};
+use crate::cc::AckPolicy;
 use crate::host::Host;
 use crate::keys::TRAILER_BYTES;
 use crate::mutants::{Mutant, mutant};
@@ -226,6 +227,7 @@ impl Peer {
         let alone = is_try || steering.told().space_ns() > 0;
         let most = if alone { 0 } else { burst_bytes.min(core.cfg.burst_bytes.into()) };
         let limit = steering.limit_bytes(now, &self.tx.flight, self.datagram_bytes);
+        let on_request = core.terms(self.near).scheme.ack_policy() == AckPolicy::NackOnly;
         while t.done_bytes < t.len_bytes && burst.datagrams < BURST_DATAGRAMS {
             let len = (t.len_bytes - t.done_bytes).min(u64::from(room)) as u16;
             let (steering, flight) = (&self.tx.steering, &self.tx.flight);
@@ -236,7 +238,9 @@ impl Peer {
             if over {
                 break;
             }
-            self.transmit_segment(core, host, now, burst, &mut t, (len, path));
+            let fills = on_request
+                && !steering.takes_more(limit, flight, 2 * datagram_bytes, self.datagram_bytes);
+            self.transmit_segment(core, host, now, burst, &mut t, (len, path, fills));
         }
         self.tx.out.advance(t);
         burst.path = path;
@@ -258,7 +262,7 @@ impl Peer {
         now: Nanos,
         burst: &mut TxBurst,
         t: &mut Transfer,
-        (len, path): (u16, u16),
+        (len, path, fills): (u16, u16, bool),
     ) {
         let psn = self.tx.flight.next_psn();
         let offset_bytes = t.base_bytes + t.done_bytes;
@@ -266,7 +270,7 @@ impl Peer {
         let last = t.done_bytes == t.len_bytes;
         let psn_window = self.tx.flight.psn_window();
         let most_bytes = self.tx.steering.request_bytes(psn_window, self.datagram_bytes);
-        let request = self.tx.out.requests_ack(len.into(), most_bytes, last);
+        let request = self.tx.out.requests_ack(len.into(), most_bytes, last || fills);
         let request = match self.tx.steering.is_strict() {
             true => {
                 last || self.tx.steering.is_filled_by_next(&self.tx.flight, self.datagram_bytes)

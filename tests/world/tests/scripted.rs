@@ -40,7 +40,7 @@ fn the_last_packet_of_a_message_is_lost() {
 }
 
 /// Protocol.md §7.2: the question about the last packets comes long before the probe timeout of 10 ms, and a peer that does
-/// not answer it gets one.
+/// not answer gets four.
 #[test]
 fn a_lost_last_packet_is_found_soon() {
     let mut w = world(2, NO_FAILURE, |s| s.config.rto_min_ns = 10 * MILLISECOND);
@@ -59,7 +59,54 @@ fn a_lost_last_packet_is_found_soon() {
     w.want(1, 10_000);
     w.post(0, 1, 10_000);
     w.run_for(9 * MILLISECOND);
-    assert_eq!(w.stats(0).probes - probes, 2);
+    assert_eq!(w.stats(0).probes - probes, 1 + 4);
+}
+
+/// Protocol.md §6.2: what comes because of a scan or a probe is no measure of how long the receiver lets packets wait. If it were,
+/// each question would make the next one wait longer. So 64 KiB take 370 us where one packet in ten is lost; they took 535 with that
+/// mistake, and 3844 with one question about the last packets, after 1 ms.
+#[test]
+fn losses_make_no_host_seem_slow() {
+    let mut w = world(2, NO_FAILURE, |s| s.config.rto_min_ns = 10 * MILLISECOND);
+    w.want(1, 40_000);
+    w.post(0, 1, 40_000);
+    w.settle(PATIENCE_NS);
+    let mut drawn = 1u32;
+    w.lose(u32::MAX, move |_, _| {
+        drawn = drawn.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        drawn >> 16 < 6_554
+    });
+    let begun = w.now;
+    for _ in 0..200 {
+        w.want(1, 64 << 10);
+        w.post(0, 1, 64 << 10);
+        w.settle(PATIENCE_NS);
+    }
+    let each_us = (w.now - begun) / 200 / MICROSECOND;
+    assert!(each_us < 450, "a message takes {each_us} us");
+}
+
+/// Protocol.md §6.1: the packet that fills the window asks, wherever the quarters end.
+#[test]
+fn a_full_window_brings_an_acknowledgement() {
+    for window_bytes in [230_000, 256_000, 280_000] {
+        let mut w = world(2, NO_FAILURE, |s| s.scheme.window_bytes = window_bytes);
+        w.net.links.delay_ns = MILLISECOND;
+        w.want(1, 100);
+        w.post(0, 1, 100);
+        w.settle(PATIENCE_NS);
+        let begun = w.now;
+        let recv = w.want(1, 16 << 20);
+        w.post(0, 1, 16 << 20);
+        assert!(w.run_until(PATIENCE_NS, |w| w.result(recv).is_some()));
+        let least = (16 << 20) / window_bytes * 2 * MILLISECOND;
+        assert!(
+            w.now - begun < least + least / 8,
+            "{} us of {}",
+            (w.now - begun) / 1000,
+            least / 1000
+        );
+    }
 }
 
 /// Protocol.md §5.2: the second of two small messages goes at once, or waits so that a third may share its datagram.
