@@ -15,8 +15,9 @@ use crate::wire::ack::{
 use crate::wire::header::{FLAG_ACK_REQUEST, FLAG_AWAITED, HEADER_BYTES, Header};
 use alloc::vec::Vec;
 
-/// Most segments of a message that gets one acknowledgement.
-const LONE_SEGMENTS_MAX: u32 = 4;
+/// Most segments of a message that gets one acknowledgement: 64 KiB in packets of Ethernet. Each burst of them has a record, so no more
+/// than [`ECHOES_MAX`].
+const LONE_SEGMENTS_MAX: u32 = 48;
 /// Longest wait for the rest of such a message.
 const LONE_WAIT_MAX_NS: Nanos = MILLISECOND;
 /// Acknowledgement packets in a row after which no message of this side is expected to carry the next.

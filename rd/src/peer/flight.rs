@@ -160,6 +160,11 @@ impl Flight {
         (self.next_psn.since(self.una) as u32) < self.psn_window
     }
 
+    /// True if it takes no other after that.
+    pub fn is_filled_by_next(&self) -> bool {
+        (self.next_psn.since(self.una) as u32) + 1 >= self.psn_window
+    }
+
     /// Send time of the newest packet.
     pub fn newest_sent_at(&self) -> Option<Nanos> {
         self.sent.back().map(|last| last.sent_at)

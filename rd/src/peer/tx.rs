@@ -227,7 +227,8 @@ impl Peer {
         let alone = is_try || steering.told().space_ns() > 0;
         let most = if alone { 0 } else { burst_bytes.min(core.cfg.burst_bytes.into()) };
         let limit = steering.limit_bytes(now, &self.tx.flight, self.datagram_bytes);
-        let on_request = core.terms(self.near).scheme.ack_policy() == AckPolicy::NackOnly;
+        let on_request =
+            t.eager || core.terms(self.near).scheme.ack_policy() == AckPolicy::NackOnly;
         while t.done_bytes < t.len_bytes && burst.datagrams < BURST_DATAGRAMS {
             let len = (t.len_bytes - t.done_bytes).min(u64::from(room)) as u16;
             let (steering, flight) = (&self.tx.steering, &self.tx.flight);
@@ -239,7 +240,8 @@ impl Peer {
                 break;
             }
             let fills = on_request
-                && !steering.takes_more(limit, flight, 2 * datagram_bytes, self.datagram_bytes);
+                && (!steering.takes_more(limit, flight, 2 * datagram_bytes, self.datagram_bytes)
+                    || flight.is_filled_by_next());
             self.transmit_segment(core, host, now, burst, &mut t, (len, path, fills));
         }
         self.tx.out.advance(t);
@@ -269,7 +271,10 @@ impl Peer {
         t.done_bytes += u64::from(len);
         let last = t.done_bytes == t.len_bytes;
         let psn_window = self.tx.flight.psn_window();
-        let most_bytes = self.tx.steering.request_bytes(psn_window, self.datagram_bytes);
+        let most_bytes = match t.eager {
+            true => u64::MAX,
+            false => self.tx.steering.request_bytes(psn_window, self.datagram_bytes),
+        };
         let request = self.tx.out.requests_ack(len.into(), most_bytes, last || fills);
         let request = match self.tx.steering.is_strict() {
             true => {

@@ -109,6 +109,30 @@ fn a_full_window_brings_an_acknowledgement() {
     }
 }
 
+/// Protocol.md §6.1: an eager message in segments gets one acknowledgement, when it is whole. Where it fills the window before, its
+/// sender asks, and no half round trip is lost.
+#[test]
+fn a_message_in_segments_gets_one_acknowledgement() {
+    let cost = |window_bytes| {
+        let mut w = world(2, NO_FAILURE, |s| {
+            (s.scheme.window_bytes, s.scheme.policy) = (window_bytes, AckPolicy::PerPacket);
+            s.config.eager_bytes = 65_536;
+        });
+        w.net.links.delay_ns = MILLISECOND;
+        for _ in 0..2 {
+            w.want(1, 50_000);
+            w.post(0, 1, 50_000);
+            w.settle(PATIENCE_NS);
+        }
+        let (begun, acks) = (w.now, w.stats(1).tx_control);
+        w.want(1, 50_000);
+        w.post(0, 1, 50_000);
+        w.settle(PATIENCE_NS);
+        (w.stats(1).tx_control - acks, (w.now - begun) / (100 * MICROSECOND))
+    };
+    assert_eq!((cost(256 << 10), cost(17_000)), ((1, 20), (4, 80)));
+}
+
 /// Protocol.md §5.2: the second of two small messages goes at once, or waits so that a third may share its datagram.
 #[test]
 fn a_message_posted_after_a_look_does_not_wait_for_the_one_in_flight() {
