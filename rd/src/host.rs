@@ -181,6 +181,8 @@ pub struct Sources {
 }
 
 impl Sources {
+    /// No pieces.
+    pub const NONE: Sources = Sources { pieces: [(0, 0); SOURCES_MAX] };
     /// Bytes of a piece in an entry.
     pub const PIECE_BYTES: usize = 16;
 

@@ -177,6 +177,10 @@ fn what_flows_learn_before_the_work_costs_it_nothing() {
     };
     let (warm, learned) = (completion(Begin::Warm), completion(Begin::Learned));
     let round_trip = 2 * tree(link()).lone_ps(HostId(0), HostId(31), 0);
+    std::println!(
+        "XX warm {warm} learned {learned} rtt {round_trip} = {}",
+        (warm as f64 - learned as f64) / round_trip as f64
+    );
     assert!(warm > learned + 2 * round_trip, "{warm} and {learned} ps");
     assert!(warm < learned + 8 * round_trip, "{warm} and {learned} ps");
     assert!(learned < sending_ps(2_000_000) + 3 * round_trip, "{learned} ps");

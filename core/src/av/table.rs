@@ -1,7 +1,9 @@
 //! The own addresses of an AV: index to address and back.
 
 use erd_rd::PeerAddress;
+use hashbrown::HashTable;
 use std::collections::{BTreeSet, HashMap, hash_map};
+use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 
 /// Most addresses in one AV.
@@ -20,7 +22,9 @@ struct Entry {
 #[derive(Default)]
 pub struct Table {
     entries: Vec<Option<Entry>>,
-    by_addr: HashMap<PeerAddress, u32>,
+    /// Indices by their address.
+    by_addr: HashTable<u32>,
+    hasher: RandomState,
     /// Number of addresses of each host.
     by_host: HashMap<IpAddr, u32>,
     /// Indices without an address that may get another.
@@ -42,9 +46,8 @@ impl Table {
         let count = count.min(ENTRIES_MAX);
         Table {
             entries: Vec::with_capacity(count),
-            by_addr: HashMap::with_capacity(count),
-            by_host: HashMap::new(),
-            free: BTreeSet::new(),
+            by_addr: HashTable::with_capacity(count),
+            ..Table::default()
         }
     }
 
@@ -53,7 +56,7 @@ impl Table {
     /// # Errors
     /// [`Full`].
     pub fn insert(&mut self, addr: PeerAddress) -> Result<u32, Full> {
-        if let Some(&index) = self.by_addr.get(&addr)
+        if let Some(index) = self.find(&addr)
             && let Some(entry) = &mut self.entries[index as usize]
         {
             entry.uses += 1;
@@ -71,7 +74,9 @@ impl Table {
             }
             None => return Err(Full),
         };
-        self.by_addr.insert(addr, index);
+        let entries = &self.entries;
+        let hash_of = |index: &u32| hash_at(entries, &self.hasher, *index);
+        self.by_addr.insert_unique(self.hasher.hash_one(addr), index, hash_of);
         *self.by_host.entry(addr.name.ip()).or_default() += 1;
         Ok(index)
     }
@@ -91,7 +96,10 @@ impl Table {
         }
         let addr = entry.addr;
         *place = None;
-        self.by_addr.remove(&addr);
+        let is_it = |at: &u32| u64::from(*at) == index;
+        if let Ok(found) = self.by_addr.find_entry(self.hasher.hash_one(addr), is_it) {
+            found.remove();
+        }
         if let hash_map::Entry::Occupied(mut host) = self.by_host.entry(addr.name.ip()) {
             *host.get_mut() -= 1;
             if *host.get() == 0 {
@@ -142,8 +150,18 @@ impl Table {
     /// The index of an address.
     #[must_use]
     pub fn find(&self, addr: &PeerAddress) -> Option<u32> {
-        self.by_addr.get(addr).copied()
+        let is_at = |index: &u32| addr_at(&self.entries, *index).as_ref() == Some(addr);
+        self.by_addr.find(self.hasher.hash_one(addr), is_at).copied()
     }
+}
+
+fn addr_at(entries: &[Option<Entry>], index: u32) -> Option<PeerAddress> {
+    entries.get(index as usize)?.as_ref().map(|entry| entry.addr)
+}
+
+/// The hash of the address at an index.
+fn hash_at(entries: &[Option<Entry>], hasher: &RandomState, index: u32) -> u64 {
+    addr_at(entries, index).map_or(0, |addr| hasher.hash_one(addr))
 }
 
 #[cfg(test)]

@@ -41,6 +41,13 @@ const BURSTS: f32 = 2.0;
 /// Bandwidth assumed before any measurement: 100 Gb/s, in bytes per ns.
 const LINK_UNKNOWN: f32 = 12.5;
 
+/// Bytes in a round trip that any link is good for: the initial window of RFC 6928.
+const FIRST_BYTES: f32 = 14_600.0;
+/// Shortest time of a measurement of the delivered rate, in ns.
+const SPAN_LEAST_NS: f32 = 100_000.0;
+/// [`Pipe::count_bytes`] of a flow that had nothing to send: the next measurement begins with the packet that is acknowledged next.
+const RESTS: u32 = u32::MAX;
+
 /// [`Pipe::samples`] of an estimate that takes each sample as it is; see [`Pipe::raw`].
 const RAW: u8 = u8::MAX;
 
@@ -82,7 +89,7 @@ pub struct Pipe {
     filtered_ns: f32,
     /// The first two samples of this block; until the second comes, that is the last one before.
     recent_ns: [f32; BLOCK - 1],
-    /// Bytes delivered since.
+    /// Bytes delivered since, below [`RESTS`].
     count_bytes: u32,
     count_at_us: u32,
     /// Start of the present window of the least round trip, in s, wrapping.
@@ -120,8 +127,8 @@ impl Pipe {
             noise_ns: 0.0,
             filtered_ns: first,
             recent_ns: [first; BLOCK - 1],
-            count_bytes: 0,
-            count_at_us: (params.now / 1_000) as u32,
+            count_bytes: RESTS,
+            count_at_us: 0,
             window_at_s: (params.now / SECOND) as u8,
             sizes: LARGE | burst_exponent(params.burst_bytes) << 4,
             samples: 0,
@@ -328,21 +335,30 @@ impl Pipe {
         size + 1 < largest
     }
 
-    /// Measures the delivered rate, over a round trip and at least 100 us. True if the bandwidth moved.
+    /// Measures the delivered rate, over a round trip and at least 100 us, or until the application has no more to send and all
+    /// has arrived. The rest that follows belongs to no measurement. True if the bandwidth moved.
     fn count(&mut self, ack: &AckSample) -> bool {
         let now_us = (ack.now / 1_000) as u32;
-        self.count_bytes = self.count_bytes.saturating_add(ack.acked_bytes as u32);
-        let span_us = now_us.wrapping_sub(self.count_at_us);
-        if (span_us as f32) < greater(self.lone_ns() / 1e3, 100.0) {
+        if self.count_bytes == RESTS {
+            (self.count_bytes, self.count_at_us) = (0, (ack.sent_at / 1_000) as u32);
+        }
+        self.count_bytes = self.count_bytes.saturating_add(ack.acked_bytes as u32).min(RESTS - 1);
+        let span_ns = now_us.wrapping_sub(self.count_at_us) as f32 * 1e3;
+        let rests = ack.app_limited && ack.in_flight_bytes == 0;
+        if !rests && span_ns < greater(self.lone_ns(), SPAN_LEAST_NS) {
             return false;
         }
-        let rate = self.count_bytes as f32 / (span_us as f32 * 1e3);
-        (self.count_bytes, self.count_at_us) = (0, now_us);
+        let rate = self.count_bytes as f32 / greater(span_ns, self.lone_ns());
+        (self.count_bytes, self.count_at_us) = (if rests { RESTS } else { 0 }, now_us);
         let before = if self.flags & GUESS == 0 { self.speed } else { 0.0 };
-        // The rate of an idle flow says little; a peak fades within seconds.
-        let moved = rate > before || (!ack.app_limited && before > 0.0);
+        // An application that sends little says little about the link; a peak fades within seconds.
+        let (rate, least) = match ack.app_limited {
+            true => (greater(rate, FIRST_BYTES / self.base_rtt_ns()), before),
+            false => (rate, before * (1.0 - 1.0 / 1024.0)),
+        };
+        let moved = greater(rate, least) != before;
         if moved {
-            self.speed = greater(rate, before * (1.0 - 1.0 / 1024.0));
+            self.speed = greater(rate, least);
             self.flags &= !GUESS;
             self.derive();
         }
@@ -506,6 +522,62 @@ fn median([a, b]: [f32; BLOCK - 1], c: f32) -> f32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const RTT_NS: Nanos = 10_000;
+
+    /// A flow that does not know its link, after `count` lone messages of 64 bytes, one each 50 ms. The time of the last one.
+    fn after_lone_messages(count: u64) -> (Pipe, Nanos) {
+        let params = FlowParams {
+            now: 0,
+            datagram_bytes: 1_472,
+            paths: 1,
+            first_rtt_ns: RTT_NS,
+            base_rtt_ns: 0,
+            link_bytes_per_s: 0,
+            burst_bytes: 1_472,
+            trimming: false,
+        };
+        let mut pipe = Pipe::new(&params);
+        for nth in 1..=count {
+            pipe.on_ack(&acked(nth * 50_000_000, 1, true));
+        }
+        (pipe, count * 50_000_000)
+    }
+
+    fn acked(now: Nanos, packets: u32, is_last: bool) -> AckSample {
+        let bytes = if is_last { 96 } else { 1_472 * u64::from(packets) };
+        AckSample {
+            now,
+            sent_at: now - RTT_NS,
+            acked_bytes: bytes,
+            acked_packets: packets,
+            rtt_ns: Some(RTT_NS),
+            path: 0,
+            ce_bytes: 0,
+            lag_packets: 0,
+            in_flight_bytes: if is_last { 0 } else { bytes },
+            app_limited: is_last,
+        }
+    }
+
+    #[test]
+    fn the_rate_of_an_application_that_rests_is_not_the_link_s() {
+        let (pipe, _) = after_lone_messages(200);
+        let bytes = pipe.bytes_per_ns() * RTT_NS as f32;
+        assert!(bytes >= 10.0 * 1_460.0, "{bytes} bytes in a round trip");
+        assert!(pipe.typical_rtt_ns() < 2.0 * RTT_NS as f32, "{}", pipe.typical_rtt_ns());
+    }
+
+    #[test]
+    fn the_rate_delivered_after_a_rest_does_not_include_the_rest() {
+        let (mut pipe, last) = after_lone_messages(200);
+        // 100 packets a round trip.
+        for nth in 0..40 {
+            pipe.on_ack(&acked(last + 3 * SECOND + nth * RTT_NS, 100, false));
+        }
+        let bytes = pipe.bytes_per_ns() * RTT_NS as f32;
+        assert!((130_000.0..150_000.0).contains(&bytes), "{bytes} bytes in a round trip");
+    }
 
     #[test]
     fn a_round_trip_holds_two_bursts() {

@@ -17,7 +17,7 @@ use alloc::vec::Vec;
 
 /// Most segments of a message that gets one acknowledgement: 64 KiB in packets of Ethernet. Each burst of them has a record, so no more
 /// than [`ECHOES_MAX`].
-const LONE_SEGMENTS_MAX: u32 = 48;
+pub(super) const LONE_SEGMENTS_MAX: u32 = 48;
 /// Longest wait for the rest of such a message.
 const LONE_WAIT_MAX_NS: Nanos = MILLISECOND;
 /// Acknowledgement packets in a row after which no message of this side is expected to carry the next.
@@ -44,7 +44,7 @@ pub(super) struct Taken {
     /// It has a congestion mark.
     pub ce: bool,
     pub wire_bytes: u32,
-    /// Send order of its eager message, if it is a segment of one.
+    /// Send order of its eager message, if it is a segment of one that gets one acknowledgement.
     pub part_of: Option<u32>,
 }
 

@@ -5,6 +5,7 @@
 //! controller, no operation and no clock but the send times that it is given. Its invariants are in [`Flight::check`].
 
 use super::path_order::PathOrder;
+use super::rare::Queue;
 use super::record::TxRecord;
 use crate::bitmap::{BITS_MAX, Bitmap};
 use crate::mutants::{Mutant, mutant};
@@ -68,10 +69,10 @@ pub(super) struct Flight {
     /// Its packets in flight, by path, where the scheme asks for their order.
     order: Option<Box<PathOrder>>,
     /// Records of the bundles in the send cache; `records_base` numbers the first.
-    records: VecDeque<TxRecord>,
+    records: Queue<TxRecord>,
     records_base: u64,
     /// PSNs to repeat, before anything new. May hold entries acknowledged meanwhile.
-    retry: VecDeque<Psn>,
+    retry: Queue<Psn>,
     bytes: u64,
     packets: u32,
     bundles: u32,
@@ -435,8 +436,8 @@ impl Flight {
             order.reclaim();
         }
         self.records_base += self.records.len() as u64;
-        self.records = VecDeque::new();
-        self.retry = VecDeque::new();
+        self.records.forget();
+        self.retry.forget();
     }
 
     /// Reserves room for so many packets and records.

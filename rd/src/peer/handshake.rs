@@ -4,7 +4,7 @@
 use super::acks::Acks;
 use super::answers::Answers;
 use super::control::{Proof, emit_control};
-use super::lane_side::{LaneSide, ROOM_BYTES};
+use super::lane_side::ROOM_BYTES;
 use super::liveness::Liveness;
 use super::proofs::Proofs;
 use super::requester::Requester;
@@ -106,7 +106,7 @@ impl Peer {
 
     /// The lane that our greeting offers is no more: from here on the session is set up without one.
     pub(crate) fn lose_offer(&mut self, core: &mut Core, now: Nanos) {
-        self.lane = LaneSide::default();
+        self.lane.forget();
         self.renew(core, now);
     }
 
@@ -353,7 +353,7 @@ impl Peer {
         self.rx = super::Rx::default();
         self.acks = Acks::default();
         self.answers = Answers::default();
-        self.lane = LaneSide::default();
+        self.lane.forget();
         self.size.close();
         self.live = Liveness::default();
         self.tail = Tail::default();

@@ -72,6 +72,7 @@ impl Peer {
     /// Frees memory that is not in use. Data that the peer owes comes without a further touch, so this runs again
     /// later.
     pub(super) fn reclaim(&mut self, now: Nanos) {
+        self.session.reclaim();
         self.tx.reclaim();
         self.acks.reclaim();
         self.requester.reclaim();

@@ -260,7 +260,8 @@ impl Peer {
     /// An operation's record is written. It may have ended with that, or ends when the peer has read it.
     fn record_put<H: Host>(&mut self, core: &mut Core, host: &mut H, op: u32) {
         if core.ops[op as usize].delivery && !mutant(Mutant::DeliversWhenWritten) {
-            self.lane.unread.push_back((self.lane.written, op));
+            let written = self.lane.written;
+            self.lane.unread.push_back((written, op));
         } else {
             self.settle(core, host, op);
         }
@@ -326,7 +327,8 @@ impl Peer {
         }
         let index = core.ops.insert(Op::written(wr, order)) as u32;
         self.tx.out.began();
-        self.lane.unread.push_back((self.lane.written, index));
+        let written = self.lane.written;
+        self.lane.unread.push_back((written, index));
         Some(AtOnce::Unread)
     }
 

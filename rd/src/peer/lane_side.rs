@@ -1,5 +1,6 @@
 //! The state of a session's lane (protocol.md §12).
 
+use super::rare::{Empty, Rare};
 use super::rx::links::Incoming;
 use crate::host::{Lane, Reach, RecvToken, Sources};
 use crate::units::Nanos;
@@ -47,7 +48,7 @@ pub(super) struct Taken {
 }
 
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct LaneSide {
     /// The lane that this side can use in the session that is set up.
     pub offer: Option<Lane>,
@@ -88,35 +89,75 @@ pub(crate) enum Stand {
     Nothing,
 }
 
-impl LaneSide {
+const NO_LANE: LaneSide = LaneSide {
+    offer: None,
+    way: None,
+    written: 0,
+    sent_bytes: 0,
+    unread: VecDeque::new(),
+    pulls: VecDeque::new(),
+    sources: Sources::NONE,
+    retry_at: None,
+    lends: VecDeque::new(),
+    taken: VecDeque::new(),
+    missed: false,
+    owes_limits: false,
+    head: Vec::new(),
+};
+
+impl Default for LaneSide {
+    fn default() -> LaneSide {
+        NO_LANE
+    }
+}
+
+impl Empty for LaneSide {
+    const EMPTY: &'static LaneSide = &NO_LANE;
+}
+
+/// What a session without a lane may be asked, too.
+impl Rare<LaneSide> {
     /// The state for a new session, with this offer.
     pub fn begin(&mut self, reach: Reach) {
-        let offer = match reach {
-            Reach::Lane(lane) => Some(lane),
-            Reach::Asked | Reach::Datagrams => None,
-        };
-        *self = LaneSide { offer, ..LaneSide::default() };
-    }
-
-    /// What a greeting says of the lane.
-    pub fn feature(&self) -> u32 {
-        if self.offer.is_some() { FEATURE_LANE } else { 0 }
+        self.forget();
+        if let Reach::Lane(lane) = reach {
+            self.offer = Some(lane);
+        }
     }
 
     /// The session is open. The peer's greeting says whether it can use the lane.
     pub fn open(&mut self, peer_can: bool) {
-        self.way = self.offer.filter(|_| peer_can);
+        if let Some(lane) = self.get_mut() {
+            lane.way = lane.offer.filter(|_| peer_can);
+        }
+    }
+
+    /// Where the bytes are of the record at hand; nowhere the second time.
+    pub fn take_sources(&mut self) -> Sources {
+        self.get_mut().map(|lane| core::mem::take(&mut lane.sources)).unwrap_or_default()
+    }
+
+    /// Nobody waits any more for the bytes of this link.
+    pub fn drop_pull(&mut self, slot: usize, order: u32) {
+        let Some(lane) = self.get_mut() else { return };
+        lane.pulls.retain(|pulling| {
+            pulling
+                .place
+                .is_none_or(|place| (usize::from(place.slot), place.order) != (slot, order))
+        });
+    }
+}
+
+impl LaneSide {
+    /// What a greeting says of the lane.
+    pub fn feature(&self) -> u32 {
+        if self.offer.is_some() { FEATURE_LANE } else { 0 }
     }
 
     /// True if nothing is left to be written or read, as far as there is room.
     pub fn is_done(&self) -> bool {
         let told = self.lends.is_empty() && self.taken.is_empty() && !self.owes_limits;
         told && self.pulls.is_empty()
-    }
-
-    /// Where the bytes are of the record at hand; nowhere the second time.
-    pub fn take_sources(&mut self) -> Sources {
-        core::mem::take(&mut self.sources)
     }
 
     /// The buffers that are being read into.
@@ -129,15 +170,6 @@ impl LaneSide {
     /// Notes an answer of this send order, whose bytes the peer may read.
     pub fn lend(&mut self, op: u32, order: u32) {
         self.lends.push_back((op, order));
-    }
-
-    /// Nobody waits any more for the bytes of this link.
-    pub fn forget(&mut self, slot: usize, order: u32) {
-        self.pulls.retain(|pulling| {
-            pulling
-                .place
-                .is_none_or(|place| (usize::from(place.slot), place.order) != (slot, order))
-        });
     }
 
     /// When to try again, or look how far the peer has read.

@@ -46,6 +46,7 @@ mod path_size;
 mod paths;
 mod payload;
 mod proofs;
+mod rare;
 mod received;
 mod record;
 mod recovery;
@@ -91,6 +92,7 @@ use core::net::SocketAddr;
 use core::num::NonZeroU64;
 use lane_side::LaneSide;
 use liveness::Liveness;
+use rare::Rare;
 use requester::Requester;
 use responder::Responder;
 use senders::Round;
@@ -99,8 +101,8 @@ use session::Session;
 use tail::Tail;
 use telling::Telling;
 
-/// With the controller, an idle peer takes less than 4 KiB.
-const _: () = assert!(size_of::<Peer>() <= 2064);
+/// An endpoint may have tens of thousands of quiet peers. What they lack then has a box of its own ([`rare`]).
+const _: () = assert!(size_of::<Peer>() <= 1296);
 
 /// One peer.
 pub(crate) struct Peer {
@@ -140,7 +142,7 @@ pub(crate) struct Peer {
     pub rx: Rx,
     acks: Acks,
     answers: Answers,
-    lane: LaneSide,
+    lane: Rare<LaneSide>,
     /// The last round of [`Core::inbound`] in which it sent data.
     heard_in: Round,
     /// It counts among [`Core::on_network`].
@@ -194,7 +196,7 @@ impl Peer {
             rx: Rx::default(),
             acks: Acks::default(),
             answers: Answers::default(),
-            lane: LaneSide::default(),
+            lane: Rare::default(),
             heard_in: Round::default(),
             on_network: false,
             active_at: 0,

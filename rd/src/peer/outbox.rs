@@ -4,6 +4,7 @@
 //! `Peer` asks for the next item and writes it. Once sent, it belongs to [`super::flight::Flight`].
 
 use super::op::{Op, Role};
+use super::rare::Queue;
 use super::record::{LINK_BYTES, TxRecord};
 use super::transfers::{Transfer, Transfers};
 use crate::stats::DropReason;
@@ -11,7 +12,6 @@ use crate::wire::record::{Cts, RECORD_MAX_BYTES};
 use crate::wire::remote::{Answer, Refusal};
 use crate::wire::setup::Greeting;
 use alloc::boxed::Box;
-use alloc::collections::VecDeque;
 use slab::Slab;
 
 /// See the module. Holds only numbers while nothing is outstanding.
@@ -21,9 +21,9 @@ pub(super) struct Outbox {
     next_order: u32,
     next_msg_id: u16,
     /// CTS and match notices to send; bounded by the receive side's links and order window.
-    control: VecDeque<TxRecord>,
+    control: Queue<TxRecord>,
     /// Posted messages not on the wire; bounded by `sends_max`.
-    queue: VecDeque<u32>,
+    queue: Queue<u32>,
     queued_bytes: u64,
     /// Live operations, excluding answers.
     ops: u32,
@@ -342,8 +342,8 @@ impl Outbox {
     /// Frees heap memory. Call it only while nothing is outstanding.
     pub fn reclaim(&mut self) {
         debug_assert!(!self.wants(), "what waits is to be sent");
-        self.control = VecDeque::new();
-        self.queue = VecDeque::new();
+        self.control.forget();
+        self.queue.forget();
         self.transfers = None;
     }
 

@@ -8,6 +8,7 @@
 use super::rtt::PROBES_PER_DEADLINE;
 use crate::config::DATAGRAM_MIN_BYTES;
 use crate::units::{MILLISECOND, Nanos};
+use alloc::boxed::Box;
 
 /// Datagrams up to this size pass every path: each IPv4 host takes packets of 576 bytes, and each
 /// IPv6 link carries 1280.
@@ -104,7 +105,7 @@ pub(crate) struct PathSize {
     fails_bytes: Option<u16>,
     /// Size from ICMP or the kernel, to try first; 0 for none.
     hint_bytes: u16,
-    trial: Option<Trial>,
+    trial: Option<Box<Trial>>,
     /// Number of trials.
     trials: u16,
     /// No doubt begins before this time.
@@ -118,6 +119,10 @@ pub(crate) struct PathSize {
 }
 
 impl PathSize {
+    fn trial(&self) -> Option<Trial> {
+        self.trial.as_deref().copied()
+    }
+
     /// State of a path that carries `told_bytes` by the kernel's word.
     pub(crate) fn new(told_bytes: u16) -> PathSize {
         PathSize {
@@ -180,7 +185,7 @@ impl PathSize {
                 && sent_at >= trial.since
                 && bytes + NEAR_BYTES >= u32::from(trial.bytes)
         };
-        if self.trial.is_some_and(ends) {
+        if self.trial().is_some_and(ends) {
             self.dispelled(now);
         }
     }
@@ -205,7 +210,7 @@ impl PathSize {
     /// Notes that this host's own kernel refused a datagram, and reports that the path carries at most `bytes`. The
     /// refusal is certain; the number may come from ICMP. True if that changes the size in use.
     pub(super) fn refused(&mut self, now: Nanos, bytes: u16) -> bool {
-        let fails_bytes = match self.trial {
+        let fails_bytes = match self.trial() {
             Some(trial) if self.is_searching_above(bytes) => trial.bytes,
             _ if bytes < self.usable_bytes() && !(self.fragments && bytes < DATAGRAM_MIN_BYTES) => {
                 self.usable_bytes()
@@ -218,7 +223,7 @@ impl PathSize {
 
     fn is_searching_above(&self, bytes: u16) -> bool {
         let above = |trial: Trial| trial.purpose == Purpose::Search && trial.bytes > bytes;
-        self.trial.is_some_and(above)
+        self.trial().is_some_and(above)
     }
 
     /// Notes that datagrams of `bytes` do not pass; true if that changes the size in use.
@@ -234,7 +239,7 @@ impl PathSize {
     }
 
     fn doubt(&mut self, now: Nanos, lost_bytes: u16) {
-        let doubted = self.trial.is_some_and(|trial| trial.purpose == Purpose::Doubt);
+        let doubted = self.trial().is_some_and(|trial| trial.purpose == Purpose::Doubt);
         if doubted || now < self.rests_until {
             return;
         }
@@ -247,7 +252,8 @@ impl PathSize {
     fn begin(&mut self, now: Nanos, purpose: Purpose, bytes: u16, may_fragment: bool) {
         self.trials = (self.trials + 1) % MAY_FRAGMENT;
         let number = self.trials | if may_fragment { MAY_FRAGMENT } else { 0 };
-        self.trial = Some(Trial { purpose, bytes, number, since: now, tries: 0, next_at: None });
+        self.trial =
+            Some(Box::new(Trial { purpose, bytes, number, since: now, tries: 0, next_at: None }));
     }
 
     /// Ends a doubt: the size passes. An interrupted search goes on.
@@ -311,7 +317,7 @@ impl PathSize {
 
     /// The size probe to send now.
     pub(super) fn due(&self) -> Option<SizeProbe> {
-        let trial = self.trial.filter(|trial| trial.next_at.is_none())?;
+        let trial = self.trial().filter(|trial| trial.next_at.is_none())?;
         let (bytes, number) = (trial.bytes, trial.number);
         Some(SizeProbe { bytes, number, may_fragment: trial.may_fragment() })
     }
@@ -326,7 +332,7 @@ impl PathSize {
 
     /// Time at which [`PathSize::timer`] is due.
     pub(super) fn next_at(&self) -> Option<Nanos> {
-        self.trial.and_then(|trial| trial.next_at)
+        self.trial().and_then(|trial| trial.next_at)
     }
 
     /// Runs the timer. The peer was last heard at `heard_at`. If it answers, but gets nothing of a size for
@@ -358,7 +364,7 @@ impl PathSize {
             }
             return Outcome::Nothing;
         }
-        let trial = *trial;
+        let trial = **trial;
         self.trial = None;
         if trial.may_fragment() {
             return Outcome::Blocked;
@@ -381,7 +387,7 @@ impl PathSize {
             self.fragments = false;
             self.limit_bytes = self.limit_bytes.max(bytes);
         }
-        let Some(trial) = self.trial.filter(|trial| trial.number == number) else {
+        let Some(trial) = self.trial().filter(|trial| trial.number == number) else {
             return changed;
         };
         match trial.purpose {

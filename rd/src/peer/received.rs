@@ -2,6 +2,7 @@
 //!
 //! It knows sequence numbers alone: no contents, and no times except those of its scan for gaps that stay.
 
+use super::rare::Deadline;
 use crate::bitmap::{BITS_MAX, Bitmap};
 use crate::mutants::{Mutant, mutant};
 use crate::stats::DropReason;
@@ -21,7 +22,7 @@ pub(super) struct Received {
     high: Psn,
     /// Packets that have arrived, from `cum` on.
     bits: Bitmap,
-    scan_at: Option<Nanos>,
+    scan_at: Deadline,
     /// Number of scans since data last came.
     idle_scans: u32,
     /// An earlier scan saw the gaps below this PSN.
@@ -76,11 +77,10 @@ impl Received {
         if after.since(self.high) > 0 {
             self.high = after;
         }
-        let paused = self.scan_at.is_none() || self.idle_scans > 0;
+        let paused = !self.scan_at.is_set() || self.idle_scans > 0;
         self.idle_scans = 0;
         if self.has_holes() && paused {
-            let soon = now + spacing_ns;
-            self.scan_at = Some(self.scan_at.map_or(soon, |at| at.min(soon)));
+            self.scan_at = self.scan_at.earlier(now + spacing_ns);
         }
     }
 
@@ -112,8 +112,8 @@ impl Received {
         if ahead > self.high.since(self.cum) {
             self.high = end;
         }
-        if self.high != self.cum && self.scan_at.is_none() {
-            self.scan_at = Some(now + spacing_ns);
+        if self.high != self.cum && !self.scan_at.is_set() {
+            self.scan_at = Deadline::at(now + spacing_ns);
         }
         Ok(())
     }
@@ -135,13 +135,13 @@ impl Received {
 
     /// Time of the next scan.
     pub fn scan_at(&self) -> Option<Nanos> {
-        self.scan_at
+        self.scan_at.get()
     }
 
     /// Scans: reports gaps that the previous scan saw too. Without data in between, scans back off, up to `longest_ns`.
     pub fn scan(&mut self, now: Nanos, spacing_ns: Nanos, longest_ns: Nanos) {
         if !self.has_holes() {
-            (self.scan_at, self.scan_mark) = (None, None);
+            (self.scan_at, self.scan_mark) = (Deadline::NONE, None);
             return;
         }
         if let Some(mark) = self.scan_mark.filter(|mark| mark.since(self.cum) > 0) {
@@ -150,7 +150,7 @@ impl Received {
         self.scan_mark = Some(self.high);
         self.idle_scans += 1;
         let backed_off = spacing_ns << self.idle_scans.saturating_sub(SCANS_AT_FULL_PACE).min(16);
-        self.scan_at = Some(now + backed_off.min(longest_ns.max(spacing_ns)));
+        self.scan_at = Deadline::at(now + backed_off.min(longest_ns.max(spacing_ns)));
     }
 
     /// The missing packets for an acknowledgement, in at most `most` ranges. They count as reported.
@@ -210,7 +210,7 @@ impl Received {
         let unknown = self.bits.ones() > 0 && self.bits.get(0);
         assert!(!unknown, "the lowest missing packet has not arrived");
         assert!(self.trims.len() <= NACK_RANGES_MAX, "an acknowledgement takes no more");
-        assert!(!self.has_holes() || self.scan_at.is_some(), "somebody looks for what is missing");
+        assert!(!self.has_holes() || self.scan_at.is_set(), "somebody looks for what is missing");
     }
 }
 

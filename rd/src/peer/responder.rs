@@ -4,15 +4,14 @@
 //! `Peer` meets the requests and sends the answers. Its invariants are in [`Responder::check`].
 
 use super::op::{Op, Role};
+use super::rare::Table;
 use super::record::TxRecord;
-use super::rx::tables;
 use super::wrong_keys::Keys;
 use crate::host::{Host, RecvToken};
 use crate::stats::DropReason;
 use crate::units::Nanos;
 use crate::wire::remote::{Action, Answer, Form, RemoteRequest, Targets};
 use alloc::boxed::Box;
-use hashbrown::HashMap;
 use slab::Slab;
 
 /// Most unacknowledged answers to one peer; further requests for answers wait.
@@ -30,7 +29,7 @@ pub(super) struct EarlyRequest {
 #[derive(Debug, Default)]
 pub(super) struct Responder {
     /// By send order. Bounded by the order window, their operands by the eager credit.
-    early: HashMap<u32, EarlyRequest>,
+    early: Table<EarlyRequest>,
     kept_bytes: u64,
     /// Keys that the peer has used, from its first request on.
     keys: Option<Box<Keys>>,
@@ -48,12 +47,12 @@ impl Responder {
 
     /// True if one of this order waits.
     pub fn is_early(&self, order: u32) -> bool {
-        self.early.contains_key(&order)
+        self.early.contains_key(order)
     }
 
     /// The waiting request of this order.
     pub fn early(&self, order: u32) -> Option<EarlyRequest> {
-        self.early.get(&order).copied()
+        self.early.get(order).copied()
     }
 
     /// Makes room for one more waiting request.
@@ -61,7 +60,7 @@ impl Responder {
     /// # Errors
     /// If there is no memory.
     pub fn make_room<H: Host>(&mut self, host: &mut H) -> Result<(), DropReason> {
-        tables::in_map(host, &mut self.early)
+        self.early.reserve(host)
     }
 
     /// True if `len_bytes` fit beside those kept, within `most_bytes`.
@@ -78,7 +77,7 @@ impl Responder {
 
     /// Takes out the request of this order, whose turn has come. Returns the bytes that it kept.
     pub fn take_early(&mut self, order: u32) -> u64 {
-        let bytes = self.early.remove(&order).map_or(0, |early| early.kept_bytes());
+        let bytes = self.early.remove(order).map_or(0, |early| early.kept_bytes());
         self.kept_bytes -= bytes;
         bytes
     }
@@ -177,9 +176,7 @@ impl Responder {
 
     /// Frees heap memory when no request waits.
     pub fn reclaim(&mut self) {
-        if self.early.is_empty() {
-            self.early = HashMap::new();
-        }
+        self.early.reclaim();
     }
 
     /// Checks the invariants between two calls of the endpoint with the operations `ops`, for the peer of this index.

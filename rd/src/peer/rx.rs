@@ -13,6 +13,7 @@ pub(crate) mod tables;
 
 use super::acks::Taken;
 use super::inbound::Arrival;
+use super::rare::{Rare, Table};
 use super::record::ReadPart;
 use super::{Core, Peer};
 use crate::arrival::{Datagram, RxMeta};
@@ -34,7 +35,6 @@ use coverage::{Coverage, Gaps};
 pub(crate) use credit::Budget;
 use credit::{Credit, Kept};
 pub use credit::{MESSAGE_COST_BYTES, ORDERS_LEAST};
-use hashbrown::HashMap;
 use links::{Links, NextSegment};
 
 /// A message that came before its turn.
@@ -72,16 +72,16 @@ struct Waiting {
 pub(crate) struct Rx {
     next_order: u32,
     /// Bounded by the order window.
-    early: HashMap<u32, Early>,
+    early: Table<Early>,
     /// Bounded by the eager credit.
-    partial: HashMap<u32, Partial>,
+    partial: Table<Partial>,
     /// Bounded by the order window.
-    waiting: HashMap<u32, Waiting>,
+    waiting: Table<Waiting>,
     /// Eager messages whose sender wants a match notice: order to operation.
-    notices: HashMap<u32, u32>,
+    notices: Table<u32>,
     /// The gaps within `partial` and `links`.
     gaps: Gaps,
-    links: Links,
+    links: Rare<Links>,
     eager_in_bytes: u32,
     first_order: u32,
     /// Lent from the first greeting on.
@@ -169,19 +169,13 @@ impl Rx {
 
     /// Frees heap memory when nothing is outstanding.
     pub(super) fn reclaim(&mut self) {
-        if self.early.is_empty() {
-            self.early = HashMap::new();
+        self.early.reclaim();
+        self.partial.reclaim();
+        self.waiting.reclaim();
+        self.notices.reclaim();
+        if self.links.is_empty() {
+            self.links.forget();
         }
-        if self.partial.is_empty() {
-            self.partial = HashMap::new();
-        }
-        if self.waiting.is_empty() {
-            self.waiting = HashMap::new();
-        }
-        if self.notices.is_empty() {
-            self.notices = HashMap::new();
-        }
-        self.links.reclaim();
     }
 }
 
@@ -344,7 +338,9 @@ impl Peer {
             return Err(DropReason::Duplicate);
         }
         let part_of = match body {
-            Body::Segment(Some((msg, _)), _) => Some(msg.order),
+            Body::Segment(Some((msg, _)), _) if self.is_acked_whole(msg.len_bytes) => {
+                Some(msg.order)
+            }
             _ => None,
         };
         match body {

@@ -4,6 +4,7 @@
 //! `Peer` hands it the messages, acts on the results, and writes the packets that are due. This part knows no flows and
 //! no packets. Its invariants are in [`Session::check`].
 
+use super::rare::{Empty, Rare};
 use crate::host::OpError;
 use crate::mutants::{Mutant, mutant};
 use crate::stats::DropReason;
@@ -57,7 +58,7 @@ struct TheirNames {
 const SETUP_DEADLINES: Nanos = 4;
 
 /// Set-up and end, while they last.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug)]
 struct Setup {
     cookie: u64,
     /// Epoch of the only process that may know our session id: the one that gave the cookie.
@@ -78,6 +79,30 @@ struct Setup {
     alternates: bool,
     /// What a process without our key said of why it does not answer: nobody can prove that.
     hint: Option<OpError>,
+}
+
+const NO_SETUP: Setup = Setup {
+    cookie: 0,
+    proven_to: None,
+    echo: 0,
+    challenged_at_ns: 0,
+    challenge_came_at: 0,
+    tries: 0,
+    next_at: None,
+    welcome: None,
+    older: false,
+    alternates: false,
+    hint: None,
+};
+
+impl Default for Setup {
+    fn default() -> Setup {
+        NO_SETUP
+    }
+}
+
+impl Empty for Setup {
+    const EMPTY: &'static Setup = &NO_SETUP;
 }
 
 /// The packet that is due in a session that is not open.
@@ -116,7 +141,7 @@ pub(super) enum Hello {
 }
 
 /// See the module.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Session {
     phase: Phase,
     ours: SessionNames,
@@ -129,7 +154,7 @@ pub(crate) struct Session {
     gave_up: u64,
     /// True once the peer has used our session id, so it has our greeting.
     met: bool,
-    setup: Setup,
+    setup: Rare<Setup>,
     /// Time of the first hello of this set-up.
     begun_at: Nanos,
 }
@@ -191,7 +216,7 @@ impl Session {
     /// still be under way.
     pub(super) fn renew(&mut self, now: Nanos, ours: SessionNames) {
         self.ours = ours;
-        self.setup = Setup { next_at: Some(now), ..Setup::default() };
+        *self.setup = Setup { next_at: Some(now), ..Setup::default() };
     }
 
     /// True if an answer at `now` may start the deadline of this set-up again.
@@ -257,7 +282,7 @@ impl Session {
         if cookie == self.setup.cookie || (!is_first && is_soon && is_older) {
             return Ok(Challenge::Known);
         }
-        self.setup = Setup {
+        *self.setup = Setup {
             cookie,
             proven_to: self.setup.proven_to,
             echo: sent_at_ns,
@@ -315,7 +340,14 @@ impl Session {
     /// Starts to leave: goodbyes go out from now on.
     pub(super) fn leave(&mut self, now: Nanos) {
         self.phase = Phase::Leaving;
-        self.setup = Setup { next_at: Some(now), ..Setup::default() };
+        *self.setup = Setup { next_at: Some(now), ..Setup::default() };
+    }
+
+    /// Frees the memory of the set-up, once it is over.
+    pub(super) fn reclaim(&mut self) {
+        if self.is_open() && self.setup.welcome.is_none() {
+            self.setup.forget();
+        }
     }
 
     /// Ends the session. False if there was none.
@@ -376,7 +408,9 @@ impl Session {
 
     /// Notes what a process without our key said while hellos go out, unless one with our key has answered.
     pub(crate) fn heard_hint(&mut self, hint: OpError) {
-        self.setup.hint = Some(hint).filter(|_| self.setup.proven_to.is_none());
+        if self.phase == Phase::Opening && self.setup.proven_to.is_none() {
+            self.setup.hint = Some(hint);
+        }
     }
 
     /// Tries the key before the newest, at once and from now on in turns with that. Nobody can prove that it is asked for,
@@ -416,7 +450,7 @@ impl Session {
 
     /// Takes what the due welcome echoes and answers.
     pub(super) fn take_welcome(&mut self) -> Option<(u32, Option<Question>)> {
-        self.setup.welcome.take()
+        self.setup.get_mut()?.welcome.take()
     }
 
     /// Checks the invariants between two calls of the endpoint.
@@ -424,7 +458,8 @@ impl Session {
     /// # Panics
     /// If one is broken.
     pub(super) fn check(&self) {
-        let Session { phase, ours, theirs, oldest, setup, .. } = *self;
+        let Session { phase, ours, theirs, oldest, .. } = *self;
+        let setup = &self.setup;
         let knows = matches!(phase, Phase::Open | Phase::Leaving);
         assert_eq!(ours.id != 0, phase != Phase::Idle, "a session has an id");
         assert_eq!(theirs.id != 0, knows, "the peer's is known while it may be used");

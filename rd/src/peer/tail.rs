@@ -5,6 +5,7 @@
 //! waits twice as long as the one before, until something new is acknowledged or answered: a peer that is busy is asked a few
 //! times, and a question or an answer that is lost costs little.
 
+use super::rare::Deadline;
 use crate::units::Nanos;
 
 /// Most questions without an answer. After them the probe timeout counts alone.
@@ -14,7 +15,7 @@ const QUESTIONS_MAX: u8 = 4;
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Tail {
     /// Time of the next look whether the question is due. It stays while packets go, so that none of them moves a timer.
-    at: Option<Nanos>,
+    at: Deadline,
     /// Time of the question, unless more is sent.
     due_at: Nanos,
     /// It is to be sent now.
@@ -30,7 +31,10 @@ impl Tail {
             return;
         }
         self.due_at = now.saturating_add(silence_ns.unwrap_or(0));
-        self.at = silence_ns.map(|_| self.at.unwrap_or(self.due_at).min(self.due_at));
+        self.at = match silence_ns {
+            Some(_) => self.at.earlier(self.due_at),
+            None => Deadline::NONE,
+        };
     }
 
     /// Notes that the peer has acknowledged something new, while more `waits` for that or not.
@@ -46,14 +50,14 @@ impl Tail {
 
     /// Time at which [`Tail::timer`] is to be called.
     pub fn at(&self) -> Option<Nanos> {
-        self.at
+        self.at.get()
     }
 
     /// Makes the question due, if its time has come.
     pub fn timer(&mut self, now: Nanos) {
-        if self.at.is_some_and(|at| at <= now) {
+        if self.at.is_past(now) {
             self.is_due = self.due_at <= now;
-            self.at = (!self.is_due).then_some(self.due_at);
+            self.at = if self.is_due { Deadline::NONE } else { Deadline::at(self.due_at) };
         }
     }
 
@@ -67,7 +71,8 @@ impl Tail {
         self.asked = self.asked.saturating_add(1);
         let next_ns = silence_ns.filter(|_| self.asked < QUESTIONS_MAX).map(|ns| ns << self.asked);
         self.due_at = now.saturating_add(next_ns.unwrap_or(0));
-        (self.at, self.is_due) = (next_ns.map(|_| self.due_at), false);
+        self.at = next_ns.map_or(Deadline::NONE, |_| Deadline::at(self.due_at));
+        self.is_due = false;
     }
 }
 

@@ -1,5 +1,6 @@
 //! The choice of the next data packet: repetitions, bundles, segments (protocol.md §4, §5).
 
+use super::acks::LONE_SEGMENTS_MAX;
 use super::bundle::{bundled, wire_record};
 use super::flight::Content;
 use super::record::TxRecord;
@@ -227,8 +228,8 @@ impl Peer {
         let alone = is_try || steering.told().space_ns() > 0;
         let most = if alone { 0 } else { burst_bytes.min(core.cfg.burst_bytes.into()) };
         let limit = steering.limit_bytes(now, &self.tx.flight, self.datagram_bytes);
-        let on_request =
-            t.eager || core.terms(self.near).scheme.ack_policy() == AckPolicy::NackOnly;
+        let on_request = t.eager && self.is_acked_whole(t.len_bytes)
+            || core.terms(self.near).scheme.ack_policy() == AckPolicy::NackOnly;
         while t.done_bytes < t.len_bytes && burst.datagrams < BURST_DATAGRAMS {
             let len = (t.len_bytes - t.done_bytes).min(u64::from(room)) as u16;
             let (steering, flight) = (&self.tx.steering, &self.tx.flight);
@@ -248,6 +249,11 @@ impl Peer {
         burst.path = path;
         self.note_burst(core, now, burst, false);
         true
+    }
+
+    /// True if an eager message of this length gets one acknowledgement (protocol.md §6.1).
+    pub(super) fn is_acked_whole(&self, len_bytes: u64) -> bool {
+        len_bytes <= u64::from(LONE_SEGMENTS_MAX) * u64::from(self.segment_room(true))
     }
 
     /// Payload bytes of one segment: what headers and a payload checksum leave.
@@ -271,7 +277,7 @@ impl Peer {
         t.done_bytes += u64::from(len);
         let last = t.done_bytes == t.len_bytes;
         let psn_window = self.tx.flight.psn_window();
-        let most_bytes = match t.eager {
+        let most_bytes = match t.eager && self.is_acked_whole(t.len_bytes) {
             true => u64::MAX,
             false => self.tx.steering.request_bytes(psn_window, self.datagram_bytes),
         };

@@ -14,13 +14,17 @@ pub const MESSAGE_COST_BYTES: u32 = 256;
 pub const ORDERS_LEAST: u32 = 16;
 /// Send orders of a newcomer while most of the budget is free.
 const ORDERS_ROOMY: u32 = 1 << 10;
-/// Send orders and eager bytes of a newcomer otherwise. A peer that uses them gets more.
-const ORDERS_FIRST: u32 = 64;
+/// Eager bytes of a newcomer otherwise, beside [`ORDERS_LEAST`]. A peer that uses them gets more.
 const BYTES_FIRST: u32 = 16 << 10;
+/// Eager bytes that stay with a peer however scarce memory is, if it had as many. Short messages then need no announcement.
+const BYTES_LEAST: u32 = 2 << 10;
 /// With less than this part (1/n) of the budget lent, newcomers get all that one peer may have.
 const ROOMY_PART: u64 = 4;
-/// A newcomer gets at most this part (1/n) of the free budget.
+/// Such a newcomer gets at most this part (1/n) of the free budget.
 const NEWCOMER_PART: u64 = 32;
+/// Another one gets at most this part (1/n) of what is free, times the free part of the budget: the smaller the more peers there are, so
+/// that the last of tens of thousands still gets some.
+const LATECOMER_PART: u64 = 1 << 10;
 /// Consumed credit is settled only once it is this part (1/n) of a window: settling each message took a tenth of its
 /// cost in the engine.
 const SETTLED_PART: u32 = 8;
@@ -80,6 +84,12 @@ impl Budget {
         self.free_bytes().saturating_sub(self.total_bytes / KEPT_PART)
     }
 
+    /// See [`LATECOMER_PART`].
+    fn latecomer_bytes(&self) -> u64 {
+        let free_bytes = u128::from(self.free_bytes());
+        (free_bytes * free_bytes / u128::from(self.total_bytes.max(1))) as u64 / LATECOMER_PART
+    }
+
     fn is_scarce(&self) -> bool {
         self.spare_bytes() < self.total_bytes / KEPT_PART
     }
@@ -135,6 +145,8 @@ struct Terms {
     /// The first window, when memory is plenty and when it is not.
     roomy: u32,
     first: u32,
+    /// Narrowest window.
+    least: u32,
     /// The widest window.
     most: u32,
 }
@@ -142,16 +154,25 @@ struct Terms {
 impl Terms {
     fn of_bytes(cfg: &Config) -> Terms {
         let most = cfg.eager_credit_bytes;
-        Terms { unit_bytes: 1, free: 0, roomy: most, first: BYTES_FIRST.min(most), most }
+        Terms {
+            unit_bytes: 1,
+            free: 0,
+            roomy: most,
+            first: BYTES_FIRST.min(most),
+            least: BYTES_LEAST.min(most),
+            most,
+        }
     }
 
     fn of_orders(cfg: &Config) -> Terms {
         let most = cfg.unexpected_messages;
+        let free = ORDERS_LEAST.min(most);
         Terms {
             unit_bytes: MESSAGE_COST_BYTES.into(),
-            free: ORDERS_LEAST.min(most),
+            free,
             roomy: ORDERS_ROOMY.min(most),
-            first: ORDERS_FIRST.min(most),
+            first: free,
+            least: free,
             most,
         }
     }
@@ -175,9 +196,11 @@ pub(super) struct Grant {
 
 impl Grant {
     fn open(terms: &Terms, budget: &mut Budget) -> Grant {
-        let roomy = budget.taken_bytes < budget.total_bytes / ROOMY_PART;
-        let window = if roomy { terms.roomy } else { terms.first };
-        let part = (budget.free_bytes() / NEWCOMER_PART / terms.unit_bytes).min(terms.most.into());
+        let (window, part_bytes) = match budget.taken_bytes < budget.total_bytes / ROOMY_PART {
+            true => (terms.roomy, budget.free_bytes() / NEWCOMER_PART),
+            false => (terms.first, budget.latecomer_bytes()),
+        };
+        let part = (part_bytes / terms.unit_bytes).min(terms.most.into());
         let limit = window.min(part as u32).max(terms.free);
         let grant = Grant { limit, told: limit, window, ..Grant::default() };
         let taken = budget.take(grant.cost_bytes(terms));
@@ -225,14 +248,17 @@ impl Grant {
     fn raise(&mut self, terms: &Terms, budget: &mut Budget, wanted: bool) {
         let before = self.cost_bytes(terms);
         self.settled = self.used;
-        budget.give_back(before - self.cost_bytes(terms));
+        let freed_bytes = before - self.cost_bytes(terms);
+        budget.give_back(freed_bytes);
         if budget.is_scarce() {
-            self.window = (self.window / 2).max(terms.first);
+            self.window = (self.window / 2).max(terms.least);
         } else if wanted {
             self.window = self.window.saturating_mul(2).min(terms.most);
         }
         let lent = self.limit.wrapping_sub(self.used);
-        let affordable = budget.spare_bytes() / terms.unit_bytes;
+        // Of what it gives back, a narrow window's worth is its own, even if newcomers got the rest.
+        let own_bytes = freed_bytes.min(u64::from(terms.least) * terms.unit_bytes);
+        let affordable = budget.spare_bytes().max(own_bytes) / terms.unit_bytes;
         let free = terms.free.saturating_sub(lent);
         let most = affordable.saturating_add(free.into()).min(u32::MAX.into()) as u32;
         let more = self.window.saturating_sub(lent).min(most);
@@ -372,6 +398,22 @@ mod tests {
         }
         assert_eq!((told, credit.orders.limit), (20, 11 * ORDERS_LEAST));
         assert_eq!(budget.taken_bytes(), 0);
+    }
+
+    #[test]
+    fn each_of_many_peers_can_go_on_with_short_messages() {
+        let (cfg, mut budget) = (config(), Budget::new(TOTAL_BYTES));
+        let mut many: Vec<_> = (0..16_384).map(|_| Credit::open(&cfg, &mut budget)).collect();
+        for turn in 0..100 {
+            for (nth, credit) in many.iter_mut().enumerate() {
+                let left = credit.bytes.told - credit.bytes.used;
+                assert!(left >= 64, "peer {nth} has {left} bytes in turn {turn}");
+                credit.consume(&cfg, &mut budget, 1, 64);
+                credit.tell(&cfg, &mut budget);
+            }
+        }
+        let sum: u64 = many.iter().map(|credit| cost(credit, &cfg)).sum();
+        assert!(sum == budget.taken_bytes() && sum <= TOTAL_BYTES);
     }
 
     #[test]

@@ -7,6 +7,7 @@ use super::coverage::{Coverage, Gaps, SpareGaps};
 use super::tables;
 use crate::host::{Host, RecvToken};
 use crate::mutants::{Mutant, mutant};
+use crate::peer::rare::Empty;
 use crate::peer::record::{LINK_BYTES, ReadPart};
 use crate::stats::DropReason;
 use crate::wire::record::Cts;
@@ -113,7 +114,7 @@ pub(crate) struct NextSegment {
 }
 
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Links {
     incoming: Slab<Incoming>,
     links: Slab<Link>,
@@ -125,6 +126,25 @@ pub(super) struct Links {
     latest: Option<u16>,
     /// Messages that wait for a free link.
     waiting: VecDeque<u32>,
+}
+
+const NO_LINKS: Links = Links {
+    incoming: Slab::new(),
+    links: Slab::new(),
+    granted: VecDeque::new(),
+    segment_bytes: 0,
+    latest: None,
+    waiting: VecDeque::new(),
+};
+
+impl Default for Links {
+    fn default() -> Links {
+        NO_LINKS
+    }
+}
+
+impl Empty for Links {
+    const EMPTY: &'static Links = &NO_LINKS;
 }
 
 impl Links {
@@ -295,18 +315,6 @@ impl Links {
                 s_offset += len_bytes;
             }
         }
-    }
-
-    /// Frees heap memory when nothing is on its way.
-    pub fn reclaim(&mut self) {
-        if self.incoming.is_empty() {
-            self.incoming = Slab::new();
-        }
-        if self.links.is_empty() {
-            self.links = Slab::new();
-            self.granted = VecDeque::new();
-        }
-        self.waiting.shrink_to_fit();
     }
 
     /// Checks the invariants between two calls of the endpoint.

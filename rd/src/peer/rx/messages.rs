@@ -2,7 +2,7 @@
 
 use super::coverage::Coverage;
 use super::links::{Closed, Incoming, Links, Purpose};
-use super::{Early, Partial, Waiting, tables};
+use super::{Early, Partial, Waiting};
 use crate::host::{Arrived, Host, MsgRef, RecvToken, Sources, Verdict};
 use crate::mutants::{Mutant, mutant};
 use crate::peer::lane_side::Pulling;
@@ -83,7 +83,7 @@ impl Peer {
         if mutant(Mutant::IgnoresTheOrderWrap) && order < self.rx.next_order {
             ahead = -1;
         }
-        if ahead < 0 || self.rx.early.contains_key(&order) || self.responder.is_early(order) {
+        if ahead < 0 || self.rx.early.contains_key(order) || self.responder.is_early(order) {
             return Ok(None);
         }
         if (self.rx.order_limit().wrapping_sub(order) as i32) <= 0 {
@@ -139,7 +139,7 @@ impl Peer {
     ) -> Result<(), DropReason> {
         let Some(in_turn) = self.turn(msg.order)? else { return Ok(()) };
         if !in_turn {
-            tables::in_map(host, &mut self.rx.early)?;
+            self.rx.early.reserve(host)?;
             let held = match payload.is_empty() {
                 true => None,
                 false => Some(self.hold(host, msg.len_bytes)?),
@@ -195,7 +195,7 @@ impl Peer {
         arrived: &Arrived,
     ) -> Result<Option<RecvToken>, DropReason> {
         if msg.match_notice {
-            tables::in_map(host, &mut self.rx.notices)?;
+            self.rx.notices.reserve(host)?;
         }
         let held = arrived.held;
         let verdict = host.arrived(arrived);
@@ -258,7 +258,7 @@ impl Peer {
     pub(in crate::peer) fn deliver_early<H: Host>(&mut self, core: &mut Core, host: &mut H) {
         while self.has_early() {
             let order = self.rx.next_order;
-            let Some(early) = self.rx.early.get(&order).copied() else {
+            let Some(early) = self.rx.early.get(order).copied() else {
                 if self.meet_early(core, host) {
                     continue;
                 }
@@ -275,7 +275,7 @@ impl Peer {
             };
             // Without memory for it, it waits for the next packet.
             let Ok(to) = reported else { return };
-            self.rx.early.remove(&order);
+            self.rx.early.remove(order);
             self.rx.next_order = order.wrapping_add(1);
             if early.rendezvous {
                 continue;
@@ -285,7 +285,7 @@ impl Peer {
                 if let Some(to) = early.held.or(to) {
                     host.received(to, Ok(early.msg.len_bytes));
                 }
-            } else if let Some(partial) = self.rx.partial.get_mut(&order) {
+            } else if let Some(partial) = self.rx.partial.get_mut(order) {
                 partial.arrived = true;
                 partial.kept = self.rx.kept_messages.messages > before;
             }
@@ -304,7 +304,7 @@ impl Peer {
         if payload.is_empty() || end > msg.len_bytes {
             return Err(DropReason::Message);
         }
-        match self.rx.partial.get(&msg.order) {
+        match self.rx.partial.get(msg.order) {
             Some(partial) if partial.len_bytes != msg.len_bytes => return Err(DropReason::Message),
             Some(_) => {}
             None => match self.turn(msg.order)? {
@@ -327,13 +327,13 @@ impl Peer {
         payload: &[u8],
     ) -> Result<(), DropReason> {
         // Of an unwanted message, nothing is kept.
-        let Some(partial) = self.rx.partial.get_mut(&order) else { return Ok(()) };
+        let Some(partial) = self.rx.partial.get_mut(order) else { return Ok(()) };
         let end = h.s_offset + payload.len() as u32;
         partial.coverage.add(&mut self.rx.gaps, &mut core.spare_gaps, h.s_offset, end)?;
         host.place(partial.to, u64::from(h.s_offset), payload);
         core.stats.rx_payload_bytes += payload.len() as u64;
         if u64::from(partial.coverage.got_bytes) >= partial.len_bytes
-            && let Some(whole) = self.rx.partial.remove(&order)
+            && let Some(whole) = self.rx.partial.remove(order)
         {
             self.acks.has_end();
             self.end_partial(core, host, order, whole);
@@ -353,7 +353,7 @@ impl Peer {
         if partial.arrived {
             core.stats.messages_received += 1;
             host.received(partial.to, Ok(partial.len_bytes));
-        } else if let Some(early) = self.rx.early.get_mut(&order) {
+        } else if let Some(early) = self.rx.early.get_mut(order) {
             early.complete = true;
         }
     }
@@ -368,7 +368,7 @@ impl Peer {
         in_turn: bool,
     ) -> Result<(), DropReason> {
         let len_bytes = msg.len_bytes;
-        tables::in_map(host, &mut self.rx.partial)?;
+        self.rx.partial.reserve(host)?;
         if in_turn {
             let before = self.rx.kept_messages.messages;
             if let Some(to) = self.report_in_turn(core, host, &msg, false)? {
@@ -380,7 +380,7 @@ impl Peer {
             self.widen_credit(core, false);
             return Ok(());
         }
-        tables::in_map(host, &mut self.rx.early)?;
+        self.rx.early.reserve(host)?;
         let to = self.hold(host, msg.len_bytes)?;
         let early = Early { msg, rendezvous: false, held: Some(to), complete: false };
         self.rx.early.insert(msg.order, early);
@@ -407,7 +407,7 @@ impl Peer {
                 self.widen_credit(core, is_short && msg.len_bytes > u64::from(unspent));
             }
             Some(false) => {
-                tables::in_map(host, &mut self.rx.early)?;
+                self.rx.early.reserve(host)?;
                 let early = Early { msg, rendezvous: true, held: None, complete: false };
                 self.rx.early.insert(msg.order, early);
             }
@@ -424,7 +424,7 @@ impl Peer {
         msg: &MsgHeader,
         sources: Sources,
     ) -> Result<(), DropReason> {
-        tables::in_map(host, &mut self.rx.waiting)?;
+        self.rx.waiting.reserve(host)?;
         self.rx.links.has_room(host)?;
         let verdict = host.arrived(&self.arrived(msg, true));
         if verdict == Verdict::NoBuffer {
@@ -451,7 +451,7 @@ impl Peer {
         to: RecvToken,
         capacity_bytes: u64,
     ) -> bool {
-        let Some(waiting) = self.rx.waiting.remove(&order) else { return false };
+        let Some(waiting) = self.rx.waiting.remove(order) else { return false };
         let wanted_bytes = waiting.len_bytes.min(capacity_bytes);
         if wanted_bytes == 0 {
             self.push_empty_cts(order, waiting.op);
@@ -511,8 +511,8 @@ impl Peer {
 
     /// Releases an unexpected message that left the driver's queue, or is not wanted.
     pub(crate) fn release(&mut self, core: &mut Core, order: Order, credit_bytes: u32) {
-        let waiting = self.rx.waiting.remove(&order.0);
-        let notice = self.rx.notices.remove(&order.0);
+        let waiting = self.rx.waiting.remove(order.0);
+        let notice = self.rx.notices.remove(order.0);
         let answered = waiting.is_some() || notice.is_some();
         match waiting {
             Some(waiting) => self.push_empty_cts(order.0, waiting.op),
@@ -638,7 +638,7 @@ impl Peer {
         if let Some((link, _)) = self.rx.links.get(slot)
             && link.lent
         {
-            self.lane.forget(slot, link.order);
+            self.lane.drop_pull(slot, link.order);
         }
         match self.rx.links.close(slot, &mut self.rx.gaps, &mut core.spare_gaps) {
             Closed::Read { entry, op, last } => {
