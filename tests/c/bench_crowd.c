@@ -4,6 +4,7 @@
  *   messages_per_s round trips a second over all these peers in turn
  *   heap_bytes     what malloc has given out more than before the first peer, a peer, after a quiet second
  *   sockets, threads  of this process
+ * The number of sockets and threads must stay, and with -b the memory of a peer at the last point must be at most that.
  * A point that doesn't end within its limit ends the program with status 3. */
 #include "node.h"
 
@@ -16,11 +17,12 @@
 enum { PEERS_MAX = 16384, COUNTS_MAX = 16, BYTES = 64, AT_ONCE = 64, FIRST = 0x7f010000, QUIET_NS = 1500000000 };
 
 struct plan {
-    const char *crowd;
+    const char *provider, *crowd;
     size_t counts[COUNTS_MAX], counts_count;
     uint64_t point_ns;
     unsigned limit_seconds;
     int cpus[2];
+    double heap_bytes_max; /* a peer */
 };
 
 struct hub {
@@ -28,7 +30,7 @@ struct hub {
     fi_addr_t *peers;
     size_t known;
     in_port_t port;
-    size_t heap_bytes; /* before the first peer */
+    size_t heap_bytes, sockets, threads; /* before the first peer */
     uint8_t tx[BYTES], rx[AT_ONCE][BYTES];
     struct op sends[AT_ONCE], recvs[AT_ONCE];
 };
@@ -171,18 +173,25 @@ static void be_quiet(struct hub *hub)
     }
 }
 
-static void measure(struct hub *hub, const struct plan *plan, size_t count)
+/* Answers the memory of a peer, in bytes. */
+static double measure(struct hub *hub, const struct plan *plan, size_t count)
 {
+    size_t sockets, threads;
     double first_us, per_s, heap;
     alarm(plan->limit_seconds);
     first_us = meet(hub, count);
     per_s = rate(hub, plan->point_ns);
     be_quiet(hub);
     heap = ((double)heap_bytes() - (double)hub->heap_bytes) / (double)count;
-    printf("{\"provider\":\"erd\",\"test\":\"crowd\",\"size\":%zu,\"first_us\":%.1f,\"messages_per_s\":%.1f,"
+    sockets = entries("/proc/self/fd", "socket:");
+    threads = entries("/proc/self/task", NULL);
+    printf("{\"provider\":\"%s\",\"test\":\"crowd\",\"size\":%zu,\"first_us\":%.1f,\"messages_per_s\":%.1f,"
            "\"heap_bytes\":%.0f,\"sockets\":%zu,\"threads\":%zu}\n",
-           count, first_us, per_s, heap, entries("/proc/self/fd", "socket:"), entries("/proc/self/task", NULL));
+           plan->provider, count, first_us, per_s, heap, sockets, threads);
     fflush(stdout);
+    check(sockets == hub->sockets, "%zu peers: %zu sockets, with none %zu", count, sockets, hub->sockets);
+    check(threads == hub->threads, "%zu peers: %zu threads, with none %zu", count, threads, hub->threads);
+    return heap;
 }
 
 static void parse_counts(struct plan *plan, char *text)
@@ -200,26 +209,31 @@ static void parse_counts(struct plan *plan, char *text)
 static void parse(struct plan *plan, int argc, char **argv)
 {
     int option;
-    while ((option = getopt(argc, argv, "r:n:m:l:c:")) != -1) {
+    while ((option = getopt(argc, argv, "p:r:n:m:l:c:b:")) != -1) {
         switch (option) {
+        case 'p': plan->provider = optarg; break;
         case 'r': plan->crowd = optarg; break;
         case 'n': parse_counts(plan, optarg); break;
         case 'm': plan->point_ns = strtoull(optarg, NULL, 10) * 1000000; break;
         case 'l': plan->limit_seconds = (unsigned)strtoul(optarg, NULL, 10); break;
         case 'c': check(sscanf(optarg, "%d,%d", &plan->cpus[0], &plan->cpus[1]) == 2, "-c wants two CPUs"); break;
+        case 'b': plan->heap_bytes_max = strtod(optarg, NULL); break;
         default:
-            die("usage: bench_crowd -r ERD-CROWD -n PEERS,... [-m MS a point] [-l LIMIT in s a point] [-c CPU,CPU]");
+            die("usage: bench_crowd -p PROVIDER -r ERD-CROWD -n PEERS,... [-m MS a point] [-l LIMIT in s a point] [-c CPU,CPU]\n"
+                "                   [-b BYTES a peer]");
         }
     }
-    check(plan->crowd && plan->counts_count, "-r and -n are needed");
+    check(plan->provider && plan->crowd && plan->counts_count, "-p, -r and -n are needed");
 }
 
 int main(int argc, char **argv)
 {
     struct plan plan = {.point_ns = 500000000, .limit_seconds = 60, .cpus = {-1, -1}};
-    struct node_options options = {.provider = "erd", .address = "127.0.0.1"};
+    struct node_options options = {.address = "127.0.0.1"};
     static struct hub hub;
+    double heap = 0;
     parse(&plan, argc, argv);
+    options.provider = plan.provider;
     signal(SIGALRM, on_alarm);
     hub.port = start_crowd(&plan);
     pin_to_cpu(plan.cpus[0]);
@@ -227,8 +241,13 @@ int main(int argc, char **argv)
     check(hub.peers != NULL, "no memory for the peers");
     node_open(&hub.node, &options);
     hub.heap_bytes = heap_bytes();
+    hub.sockets = entries("/proc/self/fd", "socket:");
+    hub.threads = entries("/proc/self/task", NULL);
     for (size_t i = 0; i < plan.counts_count; i++)
-        measure(&hub, &plan, plan.counts[i]);
+        heap = measure(&hub, &plan, plan.counts[i]);
+    check(plan.heap_bytes_max == 0 || heap <= plan.heap_bytes_max, "%.0f bytes a peer, %.0f are allowed", heap,
+          plan.heap_bytes_max);
+    printf("ok crowd\n  %.0f bytes a peer\n", heap);
     node_close(&hub.node);
     return 0;
 }

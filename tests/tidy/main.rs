@@ -45,6 +45,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("erd-tool", &["erd", "erd-core", "erd-sys", "erd-ffi", "erd-port"]),
     ("erd-fuzz", &["erd-rd", "erd-port", "erd", "erd-world"]),
     ("erd-relay", &["erd-rd", "erd-sim"]),
+    ("erd-crowd", &["erd-rd"]),
     ("erd-world", &["erd-core", "erd-rd", "erd-crypto", "erd-port"]),
     ("erd-model", &["erd-rd", "erd-world"]),
     ("erd-e2e", &[]),

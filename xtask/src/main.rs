@@ -111,6 +111,9 @@ pub struct BenchArgs {
     /// Alternating runs, of which the medians are taken
     #[arg(long, value_name = "COUNT")]
     runs: Option<usize>,
+    /// Only erd with 16 to 16,384 peers in turn, which one program plays
+    #[arg(long, conflicts_with = "idle")]
+    crowd: bool,
     /// Only erd with 2 to 1,000 peers on this host, of which all but one are idle
     #[arg(long)]
     idle: bool,

@@ -4,6 +4,7 @@
 //! their contents nor the limits for the sender.
 
 use super::needless::Needless;
+use super::rare::Moment;
 use super::received::Received;
 use crate::cc::AckPolicy;
 use crate::config::Config;
@@ -78,7 +79,7 @@ pub(super) struct Details {
 pub(super) struct Acks {
     received: Received,
     policy: Option<AckPolicy>,
-    due_at: Option<Nanos>,
+    due_at: Moment,
     /// Time of the last acknowledgement.
     acked_at: Nanos,
     /// Acknowledgement packets since a message of this side last left that one could have ridden on.
@@ -129,7 +130,7 @@ impl Acks {
 
     /// Sets the next acknowledgement to `at`, whatever was due before.
     pub fn due(&mut self, at: Nanos) {
-        self.due_at = Some(at);
+        self.due_at = Moment::at(at);
     }
 
     /// Notes a duplicate.
@@ -244,11 +245,11 @@ impl Acks {
             if let Some((_, at)) = lone {
                 due = at;
                 // The acknowledgement of the message's earlier segments moves to this one's time.
-                if self.due_at == before.map(|(_, at)| at) {
-                    self.due_at = None;
+                if self.due_at.get() == before.map(|(_, at)| at) {
+                    self.due_at = Moment::NONE;
                 }
             }
-            self.due_at = Some(self.due_at.map_or(due, |at| at.min(due)));
+            self.due_at = self.due_at.earlier(due);
         }
     }
 
@@ -313,18 +314,18 @@ impl Acks {
 
     /// True if an acknowledgement is due by `now`.
     pub fn is_due(&self, now: Nanos) -> bool {
-        self.due_at.is_some_and(|at| at <= now)
+        self.due_at.is_past(now)
     }
 
     /// `None` unless an acknowledgement is due by `now`; then true if for a lone message, so that data may go first.
     pub fn take_due(&mut self, now: Nanos) -> Option<bool> {
-        let at = self.due_at.filter(|at| *at <= now)?;
+        let at = self.due_at.get().filter(|at| *at <= now)?;
         Some(self.lone.take().is_some_and(|(_, due)| due == at))
     }
 
     /// Time at which [`Acks::take_due`] or [`Acks::scan`] is due.
     pub fn wake_at(&self) -> Nanos {
-        let due = [self.due_at, self.received.scan_at()];
+        let due = [self.due_at.get(), self.received.scan_at()];
         due.into_iter().flatten().fold(Nanos::MAX, Nanos::min)
     }
 
@@ -338,7 +339,7 @@ impl Acks {
     /// The present state, without limits. It counts as sent from now on.
     pub fn state(&mut self, now: Nanos) -> AckState {
         // One that only a scan or a probe brought says nothing of how long the process let its packet wait.
-        let was_due = self.due_at.take().is_some();
+        let was_due = core::mem::take(&mut self.due_at).is_set();
         self.lone = None;
         (self.acked_at, self.unacked_packets) = (now, 0);
         let mut state = AckState {
@@ -362,7 +363,7 @@ impl Acks {
     /// State to piggyback on a message of this side, if an acknowledgement is due and needs no more than the state.
     pub fn riding(&mut self, now: Nanos) -> Option<AckState> {
         self.alone = 0;
-        if self.due_at.is_none() || self.probe_answer.is_some() || self.received.has_more_to_say() {
+        if !self.due_at.is_set() || self.probe_answer.is_some() || self.received.has_more_to_say() {
             return None;
         }
         // The only record is of the last packet, or of a short burst that ended with it: the state has their round

@@ -4,6 +4,7 @@
 //! this part knows no packets and no round trips. Its invariants are in [`Liveness::check`].
 
 use super::answers::Round;
+use super::rare::Moment;
 use super::rtt::longest_spacing_ns;
 use crate::config::Config;
 use crate::host::OpError;
@@ -32,11 +33,11 @@ const ANSWER_DEADLINES: Nanos = 2;
 pub(crate) struct Liveness {
     heard_at: Nanos,
     /// Time since which the peer owes an answer.
-    owed_since: Option<Nanos>,
+    owed_since: Moment,
     /// Probes (or hellos) in a row since the peer was last heard.
     probes: u32,
     /// Time since which an answer is due, while something waits for it. Nothing else that the peer sends moves it.
-    unanswered_since: Option<Nanos>,
+    unanswered_since: Moment,
     /// Rounds of probes since the last answer.
     unanswered: u32,
     /// Number of the next round of probes in this session.
@@ -44,7 +45,7 @@ pub(crate) struct Liveness {
     /// Single probes that went out while the peer owed nothing, and wait for an answer. They count for no deadline.
     asked: u32,
     /// Time at which the next probe is due.
-    probe_at: Option<Nanos>,
+    probe_at: Moment,
     /// Probes to send now, each on another path.
     probes_due: u16,
     /// ICMP reports that nobody listens, since the peer was last heard.
@@ -59,7 +60,7 @@ impl Liveness {
 
     /// State of a peer that owes an answer to the set-up from `now` on.
     pub(super) fn owing(now: Nanos) -> Liveness {
-        Liveness { owed_since: Some(now), ..Liveness::new(now) }
+        Liveness { owed_since: Moment::at(now), ..Liveness::new(now) }
     }
 
     /// Time at which the peer was last heard.
@@ -95,13 +96,14 @@ impl Liveness {
     pub(super) fn heard(&mut self, now: Nanos, waits: bool, timeout_ns: Nanos) {
         let silence = now.saturating_sub(self.heard_at);
         (self.heard_at, self.refused, self.probes, self.asked) = (now, 0, 0, 0);
-        let unanswered = self.unanswered_since.map_or(0, |since| now.saturating_sub(since));
+        let unanswered = self.unanswered_since.get().map_or(0, |since| now.saturating_sub(since));
         self.owe(now, waits);
-        match mutant(Mutant::LetsAnyPacketPay) {
-            true => self.answered(now, waits),
-            false => self.unanswered_since = self.unanswered_since.filter(|_| waits),
+        if mutant(Mutant::LetsAnyPacketPay) {
+            self.answered(now, waits);
         }
-        self.probe_at = self.probe_at.filter(|_| waits);
+        if !waits {
+            (self.unanswered_since, self.probe_at) = (Moment::NONE, Moment::NONE);
+        }
         let rounds_grow = self.unanswered <= PROBE_PATHS_MAX.ilog2();
         if rounds_grow || silence >= unanswered / SILENCE_PARTS {
             self.probe_at = self.probe_at.map(|at| at.min(now + timeout_ns));
@@ -110,35 +112,34 @@ impl Liveness {
 
     /// Notes an acknowledgement that is an answer (protocol.md §7.2). The next one is due from now on, if something `waits` for it.
     pub(super) fn answered(&mut self, now: Nanos, waits: bool) {
-        (self.unanswered_since, self.unanswered) = (waits.then_some(now), 0);
+        (self.unanswered_since, self.unanswered) = (Moment::when(waits, now), 0);
     }
 
     /// Notes that the peer has acknowledged something new, or that nothing `waits` for that any more.
     pub(super) fn progressed(&mut self, now: Nanos, waits: bool, timeout_ns: Nanos) {
         self.owe(now, waits);
         self.answered(now, waits);
-        self.probe_at = waits.then_some(now + timeout_ns);
+        self.probe_at = Moment::when(waits, now + timeout_ns);
     }
 
     fn owe(&mut self, now: Nanos, waits: bool) {
         if !mutant(Mutant::KeepsTheDeadlineRunning) {
-            self.owed_since = waits.then_some(now);
+            self.owed_since = Moment::when(waits, now);
         }
     }
 
     /// Notes a packet that the peer must acknowledge: a probe follows if no answer comes.
     pub(super) fn sent(&mut self, now: Nanos, timeout_ns: Nanos) {
-        self.owed_since.get_or_insert(now);
-        self.unanswered_since.get_or_insert(now);
-        if self.probe_at.is_none() || self.probes == 0 {
-            let at = now + timeout_ns;
-            self.probe_at = Some(self.probe_at.map_or(at, |before| before.min(at)));
+        self.owed_since.get_or_set(now);
+        self.unanswered_since.get_or_set(now);
+        if !self.probe_at.is_set() || self.probes == 0 {
+            self.probe_at = self.probe_at.earlier(now + timeout_ns);
         }
     }
 
     /// Notes a sent hello.
     pub(super) fn sent_hello(&mut self, now: Nanos) {
-        self.owed_since.get_or_insert(now);
+        self.owed_since.get_or_set(now);
         self.probes += 1;
     }
 
@@ -157,17 +158,17 @@ impl Liveness {
         self.probes_due -= 1;
         let is_last = u32::from(self.probes_due == 0);
         self.round = self.round.wrapping_add(is_last as u16);
-        match self.owed_since {
-            Some(_) => {
+        match self.owed_since.is_set() {
+            true => {
                 (self.probes, self.unanswered) = (self.probes + is_last, self.unanswered + is_last);
             }
-            None => self.asked = self.asked.saturating_add(1),
+            false => self.asked = self.asked.saturating_add(1),
         }
     }
 
     /// Time of the next round of probes, if any.
     pub(super) fn probe_at(&self) -> Option<Nanos> {
-        self.probe_at
+        self.probe_at.get()
     }
 
     /// Time of the next probe of an idle peer, with nothing in flight. Probes for a lost grant of credit, for which
@@ -196,8 +197,8 @@ impl Liveness {
         paths: u16,
         (timeout_ns, idle_timeout_ns): (Nanos, Nanos),
     ) -> u32 {
-        let owed_since = *self.owed_since.get_or_insert(now);
-        let unanswered_since = *self.unanswered_since.get_or_insert(now);
+        let owed_since = self.owed_since.get_or_set(now);
+        let unanswered_since = self.unanswered_since.get_or_set(now);
         // One path may be dead, so the next rounds use more of them.
         self.probes_due = (1u16 << self.unanswered.min(PROBE_PATHS_MAX.ilog2())).min(paths);
         // The next probe comes after a part of the time without an answer. Where nobody listens, no peer is busy.
@@ -210,7 +211,7 @@ impl Liveness {
         let left = (owed_since + cfg.peer_timeout_ns).saturating_sub(now);
         let spacing =
             first.max(silence / SILENCE_PARTS).min(longest).min(left).max(first.min(longest));
-        self.probe_at = Some(now + spacing);
+        self.probe_at = Moment::at(now + spacing);
         self.unanswered + 1
     }
 
@@ -220,8 +221,8 @@ impl Liveness {
     pub(super) fn excuse(&mut self, cfg: &Config, due: Option<Nanos>, now: Nanos) -> bool {
         let late = now.saturating_sub(due.unwrap_or(now));
         let beyond = late.saturating_sub(longest_spacing_ns(cfg));
-        for since in [&mut self.owed_since, &mut self.unanswered_since].into_iter().flatten() {
-            *since = (*since + beyond).min(now);
+        for since in [&mut self.owed_since, &mut self.unanswered_since] {
+            *since = since.map(|since| (since + beyond).min(now));
         }
         beyond > 0
     }
@@ -237,7 +238,7 @@ impl Liveness {
 
     /// True if the peer was heard, but has not answered for so long that it never will.
     fn is_long_unanswered(&self, cfg: &Config, now: Nanos) -> bool {
-        let since = self.unanswered_since.filter(|_| self.unanswered >= PROBES_BEFORE_DEATH);
+        let since = self.unanswered_since.get().filter(|_| self.unanswered >= PROBES_BEFORE_DEATH);
         since.is_some_and(|since| now >= since + ANSWER_DEADLINES * cfg.peer_timeout_ns)
     }
 
@@ -246,18 +247,18 @@ impl Liveness {
     pub(super) fn pause(&mut self, cfg: &Config, now: Nanos) {
         self.refused = 0;
         let least = now.saturating_sub(cfg.peer_timeout_ns / PAUSED_PART);
-        for since in [&mut self.owed_since, &mut self.unanswered_since].into_iter().flatten() {
-            *since = (*since).max(least);
+        for since in [&mut self.owed_since, &mut self.unanswered_since] {
+            *since = since.map(|since| since.max(least));
         }
     }
 
     fn silent_since(&self) -> Nanos {
-        self.owed_since.unwrap_or(self.heard_at)
+        self.owed_since.get().unwrap_or(self.heard_at)
     }
 
     /// Time at which the peer counts as dead unless it answers; [`Nanos::MAX`] before enough probes.
     pub(super) fn deadline(&self, cfg: &Config) -> Nanos {
-        let since = self.owed_since.filter(|_| self.probes >= PROBES_BEFORE_DEATH);
+        let since = self.owed_since.get().filter(|_| self.probes >= PROBES_BEFORE_DEATH);
         since.map_or(Nanos::MAX, |since| since + cfg.peer_timeout_ns)
     }
 
@@ -281,10 +282,10 @@ impl Liveness {
     /// # Panics
     /// If one is broken.
     pub(super) fn check(&self, waits: bool) {
-        assert!(!waits || self.probe_at.is_some(), "what is in flight is asked after");
-        assert!(self.probe_at.is_none() || self.owed_since.is_some(), "who is asked owes");
+        assert!(!waits || self.probe_at.is_set(), "what is in flight is asked after");
+        assert!(!self.probe_at.is_set() || self.owed_since.is_set(), "who is asked owes");
         assert!(
-            !waits || self.unanswered_since.is_some(),
+            !waits || self.unanswered_since.is_set(),
             "what is in flight is to be acknowledged"
         );
         assert!(self.probes_due <= PROBE_PATHS_MAX, "a round has no more probes");
@@ -326,10 +327,10 @@ mod tests {
         live.heard(21, true, 10);
         assert_eq!(live.probe_at(), Some(31));
         live.progressed(30, true, 100);
-        assert_eq!((live.probe_at(), live.owed_since), (Some(130), Some(30)));
+        assert_eq!((live.probe_at(), live.owed_since.get()), (Some(130), Some(30)));
         live.check(true);
         live.heard(40, false, 100);
-        assert_eq!((live.probe_at(), live.owed_since), (None, None));
+        assert_eq!((live.probe_at(), live.owed_since.get()), (None, None));
         live.check(false);
     }
 

@@ -102,7 +102,7 @@ use tail::Tail;
 use telling::Telling;
 
 /// An endpoint may have tens of thousands of quiet peers. What they lack then has a box of its own ([`rare`]).
-const _: () = assert!(size_of::<Peer>() <= 1296);
+const _: () = assert!(size_of::<Peer>() <= 1264);
 
 /// One peer.
 pub(crate) struct Peer {

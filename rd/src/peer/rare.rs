@@ -12,36 +12,53 @@ use hashbrown::HashMap;
 
 /// A time that may be missing, in 8 bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Deadline(Nanos);
+pub(super) struct Moment(Nanos);
 
-impl Deadline {
-    pub const NONE: Deadline = Deadline(Nanos::MAX);
+impl Moment {
+    pub const NONE: Moment = Moment(Nanos::MAX);
 
-    pub fn at(at: Nanos) -> Deadline {
-        Deadline(at)
+    pub fn at(at: Nanos) -> Moment {
+        Moment(at)
     }
 
     pub fn get(self) -> Option<Nanos> {
-        (self != Deadline::NONE).then_some(self.0)
+        (self != Moment::NONE).then_some(self.0)
     }
 
     pub fn is_set(self) -> bool {
-        self != Deadline::NONE
+        self != Moment::NONE
     }
 
     pub fn is_past(self, now: Nanos) -> bool {
         self.is_set() && self.0 <= now
     }
 
+    /// `at`, if `is_set`.
+    pub fn when(is_set: bool, at: Nanos) -> Moment {
+        if is_set { Moment(at) } else { Moment::NONE }
+    }
+
+    pub fn get_or_set(&mut self, at: Nanos) -> Nanos {
+        if !self.is_set() {
+            *self = Moment(at);
+        }
+        self.0
+    }
+
+    /// The same with another time, if it is set.
+    pub fn map(self, f: impl FnOnce(Nanos) -> Nanos) -> Moment {
+        self.get().map_or(Moment::NONE, |at| Moment(f(at)))
+    }
+
     /// The earlier one; a missing one is later than any.
-    pub fn earlier(self, at: Nanos) -> Deadline {
-        Deadline(self.0.min(at))
+    pub fn earlier(self, at: Nanos) -> Moment {
+        Moment(self.0.min(at))
     }
 }
 
-impl Default for Deadline {
-    fn default() -> Deadline {
-        Deadline::NONE
+impl Default for Moment {
+    fn default() -> Moment {
+        Moment::NONE
     }
 }
 

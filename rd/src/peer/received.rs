@@ -2,7 +2,7 @@
 //!
 //! It knows sequence numbers alone: no contents, and no times except those of its scan for gaps that stay.
 
-use super::rare::Deadline;
+use super::rare::Moment;
 use crate::bitmap::{BITS_MAX, Bitmap};
 use crate::mutants::{Mutant, mutant};
 use crate::stats::DropReason;
@@ -22,7 +22,7 @@ pub(super) struct Received {
     high: Psn,
     /// Packets that have arrived, from `cum` on.
     bits: Bitmap,
-    scan_at: Deadline,
+    scan_at: Moment,
     /// Number of scans since data last came.
     idle_scans: u32,
     /// An earlier scan saw the gaps below this PSN.
@@ -113,7 +113,7 @@ impl Received {
             self.high = end;
         }
         if self.high != self.cum && !self.scan_at.is_set() {
-            self.scan_at = Deadline::at(now + spacing_ns);
+            self.scan_at = Moment::at(now + spacing_ns);
         }
         Ok(())
     }
@@ -141,7 +141,7 @@ impl Received {
     /// Scans: reports gaps that the previous scan saw too. Without data in between, scans back off, up to `longest_ns`.
     pub fn scan(&mut self, now: Nanos, spacing_ns: Nanos, longest_ns: Nanos) {
         if !self.has_holes() {
-            (self.scan_at, self.scan_mark) = (Deadline::NONE, None);
+            (self.scan_at, self.scan_mark) = (Moment::NONE, None);
             return;
         }
         if let Some(mark) = self.scan_mark.filter(|mark| mark.since(self.cum) > 0) {
@@ -150,7 +150,7 @@ impl Received {
         self.scan_mark = Some(self.high);
         self.idle_scans += 1;
         let backed_off = spacing_ns << self.idle_scans.saturating_sub(SCANS_AT_FULL_PACE).min(16);
-        self.scan_at = Deadline::at(now + backed_off.min(longest_ns.max(spacing_ns)));
+        self.scan_at = Moment::at(now + backed_off.min(longest_ns.max(spacing_ns)));
     }
 
     /// The missing packets for an acknowledgement, in at most `most` ranges. They count as reported.

@@ -5,7 +5,7 @@
 //! waits twice as long as the one before, until something new is acknowledged or answered: a peer that is busy is asked a few
 //! times, and a question or an answer that is lost costs little.
 
-use super::rare::Deadline;
+use super::rare::Moment;
 use crate::units::Nanos;
 
 /// Most questions without an answer. After them the probe timeout counts alone.
@@ -15,7 +15,7 @@ const QUESTIONS_MAX: u8 = 4;
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Tail {
     /// Time of the next look whether the question is due. It stays while packets go, so that none of them moves a timer.
-    at: Deadline,
+    at: Moment,
     /// Time of the question, unless more is sent.
     due_at: Nanos,
     /// It is to be sent now.
@@ -33,7 +33,7 @@ impl Tail {
         self.due_at = now.saturating_add(silence_ns.unwrap_or(0));
         self.at = match silence_ns {
             Some(_) => self.at.earlier(self.due_at),
-            None => Deadline::NONE,
+            None => Moment::NONE,
         };
     }
 
@@ -57,7 +57,7 @@ impl Tail {
     pub fn timer(&mut self, now: Nanos) {
         if self.at.is_past(now) {
             self.is_due = self.due_at <= now;
-            self.at = if self.is_due { Deadline::NONE } else { Deadline::at(self.due_at) };
+            self.at = if self.is_due { Moment::NONE } else { Moment::at(self.due_at) };
         }
     }
 
@@ -71,7 +71,7 @@ impl Tail {
         self.asked = self.asked.saturating_add(1);
         let next_ns = silence_ns.filter(|_| self.asked < QUESTIONS_MAX).map(|ns| ns << self.asked);
         self.due_at = now.saturating_add(next_ns.unwrap_or(0));
-        self.at = next_ns.map_or(Deadline::NONE, |_| Deadline::at(self.due_at));
+        self.at = next_ns.map_or(Moment::NONE, |_| Moment::at(self.due_at));
         self.is_due = false;
     }
 }

@@ -4,6 +4,7 @@
 //!
 //! The first peer is 127.1.0.0, and peer N is N addresses further. The program prints its port, and ends when its
 //! standard input does.
+#![forbid(unsafe_code)]
 
 mod peer;
 mod socket;
@@ -72,7 +73,9 @@ impl Crowd {
     fn take(&mut self, now: u64, received: &Received) -> Result<()> {
         let index = u32::from(received.to).wrapping_sub(FIRST);
         let Some(peer) = self.peers.get_mut(index as usize) else { return Ok(()) };
-        peer.take(now, received.from, self.socket.datagram());
+        for datagram in self.socket.datagrams(received) {
+            peer.take(now, received.from, datagram);
+        }
         self.settle(now, index)
     }
 

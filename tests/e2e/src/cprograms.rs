@@ -5,6 +5,7 @@ use crate::netns;
 use crate::process::Job;
 use crate::programs::{Suite, compile};
 use crate::report::{Done, Report};
+use crate::setup;
 use anyhow::{Context, Result, bail, ensure};
 use std::path::Path;
 use std::time::Duration;
@@ -52,6 +53,11 @@ const STOPPED_COPY: &str = "tests/c/stopped_copy";
 const FORKS_UNDER_LOAD: &str = "tests/c/forks_under_load";
 const FORKED_CHILDREN: &str = "tests/c/forked_children";
 const MANY_PEERS: &str = "tests/c/many_peers";
+const CROWD: &str = "tests/c/bench_crowd";
+/// Most bytes of an endpoint's memory for each of [`CROWD_PEERS`] quiet peers: 1.6 KiB, and what the allocator's caches make of it.
+const CROWD_BYTES_MAX: &str = "1700";
+/// Peers of the two points: memory and sockets do not depend on them.
+const CROWD_PEERS: &str = "16,16384";
 const COMPUTING: &str = "tests/c/computing_peer";
 const BAD_INPUT: &str = "tests/c/bad_input";
 
@@ -281,8 +287,23 @@ impl Suite<'_> {
             self.lossy(log, NCCL_SENDRECV)
         });
         self.program_step(report, "sockets and memory, 1 to 256 peers", MANY_PEERS);
+        self.crowd_step(report);
         self.rules_step(report);
         self.cores_step(report);
+    }
+
+    /// Adds the step of thousands of peers in turn. They have no key.
+    fn crowd_step(&self, report: &mut Report) {
+        if self.provider.is_keyed() {
+            return;
+        }
+        self.add(report, "sockets and memory, 16,384 peers", |log| {
+            let crowd = setup::build_crowd(self.layout)?;
+            let job = self
+                .job(CROWD, &["-n", CROWD_PEERS, "-b", CROWD_BYTES_MAX])?
+                .args(["-r".as_ref(), crowd.as_os_str()]);
+            self.cases(job, log)
+        });
     }
 
     /// Checks that the counters show the hostile datagrams of these cases as dropped.

@@ -183,6 +183,25 @@ pub fn build_relay(layout: &Layout) -> Result<PathBuf> {
     Ok(layout.target.join("debug/erd-relay"))
 }
 
+/// Builds the program that plays thousands of peers; returns it.
+///
+/// # Errors
+/// The compiler's message.
+pub fn build_crowd(layout: &Layout) -> Result<PathBuf> {
+    build(layout, "erd-crowd")?;
+    Ok(layout.target.join("debug/erd-crowd"))
+}
+
+/// The same, to measure with.
+///
+/// # Errors
+/// The compiler's message.
+pub fn build_fast_crowd(layout: &Layout) -> Result<PathBuf> {
+    let log = layout.logs.join("build-erd-crowd.log");
+    layout.cargo(&["build", "--release", "--package", "erd-crowd"]).run(&log)?;
+    Ok(layout.target.join("release/erd-crowd"))
+}
+
 /// Builds the command `erd`; returns the program.
 ///
 /// # Errors

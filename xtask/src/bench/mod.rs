@@ -1,5 +1,6 @@
 //! `cargo xtask bench`: providers side by side, in alternating runs on the same libfabric.
 
+mod crowd;
 mod faces;
 mod idle;
 mod results;
@@ -61,6 +62,9 @@ const QUICK_HUB_ENDPOINTS: &[u64] = &[16, 256];
 pub fn run(layout: &Layout, args: &BenchArgs) -> Result<()> {
     if args.idle {
         return idle::run(layout, args);
+    }
+    if args.crowd {
+        return crowd::run(layout, args);
     }
     let plan = Plan::new(layout, args)?;
     let results = measure(layout, &plan)?;
