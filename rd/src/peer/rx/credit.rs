@@ -256,8 +256,10 @@ impl Grant {
             self.window = self.window.saturating_mul(2).min(terms.most);
         }
         let lent = self.limit.wrapping_sub(self.used);
-        // Of what it gives back, a narrow window's worth is its own, even if newcomers got the rest.
-        let own_bytes = freed_bytes.min(u64::from(terms.least) * terms.unit_bytes);
+        // Of what it gives back, a narrow window's worth is its own, even if newcomers got the rest. Messages of ended sessions may
+        // have taken that already.
+        let least_bytes = u64::from(terms.least) * terms.unit_bytes;
+        let own_bytes = freed_bytes.min(least_bytes).min(budget.free_bytes());
         let affordable = budget.spare_bytes().max(own_bytes) / terms.unit_bytes;
         let free = terms.free.saturating_sub(lent);
         let most = affordable.saturating_add(free.into()).min(u32::MAX.into()) as u32;
@@ -414,6 +416,22 @@ mod tests {
         }
         let sum: u64 = many.iter().map(|credit| cost(credit, &cfg)).sum();
         assert!(sum == budget.taken_bytes() && sum <= TOTAL_BYTES);
+    }
+
+    #[test]
+    fn what_ended_sessions_left_is_not_lent_again() {
+        let (cfg, mut budget) = (config(), Budget::new(32 << 10));
+        let mut credit = Credit::open(&cfg, &mut budget);
+        let lent = credit.bytes.limit;
+        assert!(lent > 0);
+        let free_bytes = budget.free_bytes();
+        assert!(budget.take(free_bytes), "others have the rest");
+        let mut kept = Kept::default();
+        (0..=ORDERS_LEAST).for_each(|_| kept.add(1000));
+        budget.orphan(7, kept);
+        credit.consume(&cfg, &mut budget, 1, lent);
+        credit.tell(&cfg, &mut budget);
+        assert_eq!(credit.bytes.limit, lent, "nothing is free");
     }
 
     #[test]
