@@ -425,7 +425,9 @@ impl Session {
 
     /// Another key is the newest from now on. Hellos that were answered stay with the one that the peer has.
     pub(super) fn keep_key(&mut self) {
-        self.setup.older = self.setup.proven_to.is_some();
+        if let Some(setup) = self.setup.get_mut() {
+            setup.older = setup.proven_to.is_some();
+        }
     }
 
     /// The peer has answered under a key: hellos stay with that, the one before the newest or not.

@@ -228,8 +228,8 @@ impl Peer {
         let alone = is_try || steering.told().space_ns() > 0;
         let most = if alone { 0 } else { burst_bytes.min(core.cfg.burst_bytes.into()) };
         let limit = steering.limit_bytes(now, &self.tx.flight, self.datagram_bytes);
-        let on_request = t.eager && self.is_acked_whole(t.len_bytes)
-            || core.terms(self.near).scheme.ack_policy() == AckPolicy::NackOnly;
+        let on_request =
+            t.eager || core.terms(self.near).scheme.ack_policy() == AckPolicy::NackOnly;
         while t.done_bytes < t.len_bytes && burst.datagrams < BURST_DATAGRAMS {
             let len = (t.len_bytes - t.done_bytes).min(u64::from(room)) as u16;
             let (steering, flight) = (&self.tx.steering, &self.tx.flight);

@@ -22,8 +22,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Address of the first peer.
 const FIRST: u32 = 0x7f01_0000;
-/// Most peers: addresses up to 127.255.255.255.
-const PEERS_MAX: u32 = 0x00ff_0000;
+/// Most peers: addresses up to 127.255.255.254.
+const PEERS_MAX: u32 = 0x00fe_ffff;
 /// Datagrams that are taken between two looks at the clock's deadlines.
 const BATCH: usize = 64;
 /// Rounds between two looks at the standard input.
